@@ -1,0 +1,1 @@
+"""A run on disk: a directory that is written atomically, named when damaged, never unpickled."""

@@ -1,0 +1,52 @@
+"""Write files so that a reader, or a crash at any moment, meets the old content or the new, never half."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from headwise.errors import StorageError
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file beside `path`, make it durable, then rename it over `path`.
+
+    The rename is the moment of truth (POSIX rename is atomic); the file and then its directory are
+    fsynced, so that after a power cut the name points at complete content.
+
+    Errors: StorageError naming the path and the system's reason (disk full, permission); the old
+    file is untouched and nothing is left beside it.
+    """
+    beside = path.with_name(f".{path.name}.writing")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(beside)
+        _sync(beside)
+        os.replace(beside, path)
+        _sync(path.parent)
+    except BaseException as error:
+        try:
+            beside.unlink(missing_ok=True)
+        except OSError:
+            pass  # the first failure is the one worth telling
+        # safetensors reports a full disk as its own exception type, with the system's words in it
+        if isinstance(error, OSError) or type(error).__module__.startswith("safetensors"):
+            reason = getattr(error, "strerror", None) or str(error)
+            raise StorageError(
+                f"cannot write {path}: {reason}; free space or choose another directory"
+            ) from error
+        raise
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Write UTF-8 text atomically: see write_atomically."""
+    write_atomically(path, lambda beside: beside.write_text(text, encoding="utf-8", newline="\n"))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""The Transformer, part by part, in the order of the paper."""

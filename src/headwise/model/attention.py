@@ -1,0 +1,150 @@
+"""Scores, mask, softmax, mix: attention lives here and nowhere else."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from headwise.config import ModelConfig
+from headwise.model.cache import KeyValues
+from headwise.model.dropout import Dropout
+from headwise.model.masks import keep_as_bias
+
+# On a CPU torch's fused kernel pays more for its blocks than short rows are worth: up to this many
+# keys the explicit products are faster (benchmarks/attention.py measures where they cross).
+_FEW_KEYS = 128
+
+
+def attend(
+    q: Float[Tensor, "B H Tq Dh"],
+    k: Float[Tensor, "B H Tk Dh"],
+    v: Float[Tensor, "B H Tk Dh"],
+    keep: Bool[Tensor, "#B #H #Tq Tk"] | None = None,
+    dropout: Dropout | None = None,
+) -> Float[Tensor, "B H Tq Dh"]:
+    """Mix the values by how well each query matches each key.
+
+    softmax(q k^T / sqrt(d_head)) v        Attention Is All You Need, eq. 1
+
+    keep: True where a query may look. A query with nowhere to look returns zeros, not NaN.
+    dropout: of the weights. Runs whichever of the two ways is faster here; the results are equal.
+    Law: permuting the key axis of k, v and keep together changes nothing.
+    """
+    has_dropout = dropout is not None and dropout.training and dropout.p > 0
+    if q.device.type == "cpu" and not torch.compiler.is_compiling() and (has_dropout or k.size(2) <= _FEW_KEYS):
+        return attend_with_weights(q, k, v, keep, dropout)[0]
+    p = dropout.p if dropout is not None and dropout.training else 0.0
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=keep, dropout_p=p)
+
+
+def attend_with_weights(
+    q: Float[Tensor, "B H Tq Dh"],
+    k: Float[Tensor, "B H Tk Dh"],
+    v: Float[Tensor, "B H Tk Dh"],
+    keep: Bool[Tensor, "#B #H #Tq Tk"] | None = None,
+    dropout: Dropout | None = None,
+) -> tuple[Float[Tensor, "B H Tq Dh"], Float[Tensor, "B H Tq Tk"]]:
+    """Attend step by step, and return the weights too (before dropout): see `attend`.
+
+    Law: each row of the weights sums to 1, or to 0 where a query has nowhere to look.
+    """
+    # scaling the queries is scaling the scores, on fewer numbers
+    scores = (q * (1 / math.sqrt(q.size(-1)))) @ k.transpose(-2, -1)  # [B, H, Tq, Tk]
+    if keep is None:
+        weights = scores.softmax(-1)  # [B, H, Tq, Tk]
+    else:
+        bias = keep_as_bias(keep, torch.promote_types(scores.dtype, torch.float32))
+        weights = (scores + bias).softmax(-1)  # [B, H, Tq, Tk]
+        sees_something = keep.any(-1, keepdim=True)
+        # reading the answer would break a compiled graph; multiplying always is right as well
+        if torch.compiler.is_compiling() or not bool(sees_something.all()):
+            weights = weights * sees_something  # [B, H, Tq, Tk]
+    weights = weights.to(v.dtype)
+    thinned = weights if dropout is None else dropout(weights)
+    return thinned @ v, weights
+
+
+class MultiHeadAttention(nn.Module):
+    """Attend in several subspaces at once.
+
+    Concat(head_1, ..., head_h) W_O,  head_i = Attention(Q W_Qi, K W_Ki, V W_Vi)
+    Attention Is All You Need, section 3.2.2
+
+    W_Q, W_K and W_V of all heads are the three row blocks of one matrix, so that self-attention
+    projects with one product. Differs from the paper: biases are possible (`attention_bias`).
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.d_model = config.d_model
+        self.query_key_value = nn.Linear(config.d_model, 3 * config.d_model, bias=config.attention_bias)
+        self.output = nn.Linear(config.d_model, config.d_model, bias=config.attention_bias)
+        self.weights_dropout = Dropout(config.attention_dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B Tq D"],
+        keep: Bool[Tensor, "#B #H #Tq Tk"] | None = None,
+        *,
+        cache: KeyValues | None = None,
+        maps: list[Tensor] | None = None,
+    ) -> Float[Tensor, "B Tq D"]:
+        """Self-attention: queries, keys and values all come from x.
+
+        cache: keys and values of earlier positions; x's own are appended.
+        maps: a list that receives the weights [B, H, Tq, Tk]; asking for them changes no result.
+        """
+        projected = self.query_key_value(x)  # [B, Tq, 3*D]
+        q, k, v = (self._split(part) for part in projected.chunk(3, dim=-1))
+        if cache is not None:
+            k, v = cache.append(k, v)
+        return self._mix(q, k, v, keep, maps)
+
+    def project_memory(
+        self, memory: Float[Tensor, "B Tk D"]
+    ) -> tuple[Float[Tensor, "B H Tk Dh"], Float[Tensor, "B H Tk Dh"]]:
+        """Keys and values of the encoder's output: computed once, then looked at by every step."""
+        rows = slice(self.d_model, None)  # W_K and W_V lie below W_Q
+        bias = self.query_key_value.bias
+        projected = F.linear(memory, self.query_key_value.weight[rows], None if bias is None else bias[rows])
+        k, v = projected.chunk(2, dim=-1)
+        return self._split(k), self._split(v)
+
+    def cross(
+        self,
+        x: Float[Tensor, "BK Tq D"],
+        memory: tuple[Float[Tensor, "B H Tk Dh"], Float[Tensor, "B H Tk Dh"]],
+        keep: Bool[Tensor, "#B #H #Tq Tk"] | None = None,
+        *,
+        maps: list[Tensor] | None = None,
+    ) -> Float[Tensor, "BK Tq D"]:
+        """Cross-attention: queries come from x, keys and values from `project_memory`.
+
+        x may hold K hypotheses for each row of the memory (rows of one sentence side by side): they
+        become more queries of that sentence, so that its keys and values are stored once.
+        """
+        rows = slice(None, self.d_model)
+        bias = self.query_key_value.bias
+        q = F.linear(x, self.query_key_value.weight[rows], None if bias is None else bias[rows])  # [BK, Tq, D]
+        k, v = memory
+        joined = self._mix(self._split(q.view(k.size(0), -1, self.d_model)), k, v, keep, maps)
+        return joined.view(x.shape)
+
+    def _mix(
+        self, q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, maps: list[Tensor] | None
+    ) -> Float[Tensor, "B Tq D"]:
+        if maps is None:
+            mixed = attend(q, k, v, keep, self.weights_dropout)  # [B, H, Tq, Dh]
+        else:
+            mixed, weights = attend_with_weights(q, k, v, keep, self.weights_dropout)
+            maps.append(weights)
+        joined = mixed.transpose(1, 2).flatten(2)  # [B, Tq, D]
+        return self.output(joined)
+
+    def _split(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T Dh"]:
+        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # [B, H, T, Dh]

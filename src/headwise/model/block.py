@@ -1,0 +1,95 @@
+"""Encoder and decoder blocks: sub-layers, residual connections, and where the norm goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from headwise.config import ModelConfig
+from headwise.model.attention import MultiHeadAttention
+from headwise.model.cache import KeyValues
+from headwise.model.dropout import Dropout
+from headwise.model.feedforward import FeedForward
+from headwise.model.norm import LayerNorm
+
+
+class Residual(nn.Module):
+    """Add & Norm around one sub-layer.
+
+    post: norm(x + dropout(sublayer(x)))        Attention Is All You Need, section 5.4
+    pre:  x + dropout(sublayer(norm(x)))        On Layer Normalization in the Transformer Architecture, fig. 1
+
+    Each sub-layer has a Residual of its own, so no two share a norm.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.norm = LayerNorm(config.d_model, config.norm_eps)
+        self.dropout = Dropout(config.dropout)
+        self.is_pre = config.norm == "pre"
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "B T D"]:
+        """x with the sub-layer's contribution added."""
+        if self.is_pre:
+            return self.dropout.add(x, sublayer(self.norm(x)))
+        return self.norm(self.dropout.add(x, sublayer(x)))
+
+
+class EncoderBlock(nn.Module):
+    """Self-attention, then feed-forward: Attention Is All You Need, section 3.1, left of figure 1."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config)
+        self.after_self_attention = Residual(config)
+        self.feedforward = FeedForward(config)
+        self.after_feedforward = Residual(config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        keep: Bool[Tensor, "#B 1 #T T"] | None = None,
+        maps: list[Tensor] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """One round of looking around and thinking it over."""
+        x = self.after_self_attention(x, lambda h: self.self_attention(h, keep, maps=maps))
+        return self.after_feedforward(x, self.feedforward)
+
+
+class DecoderBlock(nn.Module):
+    """Causal self-attention, cross-attention, feed-forward: section 3.1, right of figure 1."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config)
+        self.after_self_attention = Residual(config)
+        self.cross_attention = MultiHeadAttention(config)
+        self.after_cross_attention = Residual(config)
+        self.feedforward = FeedForward(config)
+        self.after_feedforward = Residual(config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "BK Tt D"],
+        memory: tuple[Tensor, Tensor],
+        keep: Bool[Tensor, "#BK 1 #Tt Tk"] | None = None,
+        memory_keep: Bool[Tensor, "#B 1 1 Ts"] | None = None,
+        cache: KeyValues | None = None,
+        self_maps: list[Tensor] | None = None,
+        cross_maps: list[Tensor] | None = None,
+    ) -> Float[Tensor, "BK Tt D"]:
+        """One round: look back, look at the source, think it over.
+
+        memory: keys and values from `cross_attention.project_memory`.
+        """
+        x = self.after_self_attention(
+            x, lambda h: self.self_attention(h, keep, cache=cache, maps=self_maps)
+        )
+        x = self.after_cross_attention(
+            x, lambda h: self.cross_attention.cross(h, memory, memory_keep, maps=cross_maps)
+        )
+        return self.after_feedforward(x, self.feedforward)

@@ -1,0 +1,115 @@
+"""The Transformer of *Attention Is All You Need*: read from top to bottom beside figure 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from headwise.config import ModelConfig
+from headwise.model.cache import DecoderCache
+from headwise.model.decoder import Decoder
+from headwise.model.dropout import Dropout
+from headwise.model.embed import TokenEmbedding
+from headwise.model.encoder import Encoder
+from headwise.model.init import initialise
+from headwise.model.masks import causal_keep, padding_keep
+from headwise.model.positions import make_positions
+
+
+@dataclass
+class AttentionMaps:
+    """Attention weights, one tensor [B, H, Tq, Tk] a block."""
+
+    encoder: list[Tensor] = field(default_factory=list[Tensor])
+    decoder: list[Tensor] = field(default_factory=list[Tensor])
+    cross: list[Tensor] = field(default_factory=list[Tensor])
+
+
+class EncoderDecoder(nn.Module):
+    """Source tokens in, next-token logits out.
+
+    Laws: logits of a position depend on the source and on target tokens up to it, never on later
+    ones, on other rows of the batch, or on what stands at padding.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.source_embedding = TokenEmbedding(config)
+        self.target_embedding = self.source_embedding if config.tie_embeddings else TokenEmbedding(config)
+        self.source_positions = make_positions(config)
+        self.target_positions = (
+            make_positions(config) if config.positions == "learned" else self.source_positions
+        )
+        self.dropout = Dropout(config.dropout)
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+        self.output = nn.Linear(config.d_model, self.target_embedding.table.num_embeddings, bias=False)
+        if config.tie_embeddings:
+            self.output.weight = self.target_embedding.table.weight
+        initialise(self, config)
+
+    def forward(
+        self, source: Int[Tensor, "B Ts"], target: Int[Tensor, "B Tt"], maps: AttentionMaps | None = None
+    ) -> Float[Tensor, "B Tt V"]:
+        """Logits of the token after each target position.
+
+        source, target: token ids, padded with pad_id; target starts with the begin mark and is not
+        shifted here (train/batch.py does that, and nothing else).
+        maps: receives every attention weight.
+        """
+        return self.logits(self.hidden(source, target, maps))
+
+    def hidden(
+        self, source: Int[Tensor, "B Ts"], target: Int[Tensor, "B Tt"], maps: AttentionMaps | None = None
+    ) -> Float[Tensor, "B Tt D"]:
+        """The decoder's last vectors: the loss needs no logits of every position at once."""
+        source_keep = padding_keep(source, self.config.pad_id)  # [B, 1, 1, Ts]
+        memory = self.encode(source, source_keep, maps)  # [B, Ts, D]
+        target_keep = causal_keep(target.size(1), device=target.device)
+        target_keep = target_keep & padding_keep(target, self.config.pad_id)  # [B, 1, Tt, Tt]
+        return self.decoder(
+            self._embed_target(target, 0),
+            self.decoder.project_memory(memory),
+            target_keep,
+            source_keep,
+            self_maps=None if maps is None else maps.decoder,
+            cross_maps=None if maps is None else maps.cross,
+        )
+
+    def encode(
+        self,
+        source: Int[Tensor, "B Ts"],
+        keep: Bool[Tensor, "B 1 1 Ts"],
+        maps: AttentionMaps | None = None,
+    ) -> Float[Tensor, "B Ts D"]:
+        """The source's positions, each knowing its context."""
+        x = self.dropout(self.source_positions(self.source_embedding(source)))  # [B, Ts, D]
+        return self.encoder(x, keep, None if maps is None else maps.encoder)
+
+    def start(self, source: Int[Tensor, "B Ts"]) -> DecoderCache:
+        """Encode the source and remember what every decoding step needs of it."""
+        keep = padding_keep(source, self.config.pad_id)  # [B, 1, 1, Ts]
+        return DecoderCache(self.decoder.project_memory(self.encode(source, keep)), keep)
+
+    def step(self, target: Int[Tensor, "BK Tt"], cache: DecoderCache) -> Float[Tensor, "BK V"]:
+        """Append target tokens (one or more, no padding) and return the logits of what follows.
+
+        Rows are hypotheses, those of a sentence side by side. The cache advances by Tt positions.
+        Law: equal to the last position of `forward` on everything appended so far.
+        """
+        x = self._embed_target(target, cache.length)  # [BK, Tt, D]
+        num_queries = target.size(1)
+        keep = None if num_queries == 1 else causal_keep(num_queries, cache.length + num_queries, target.device)
+        hidden = self.decoder(x, cache.memory, keep, cache.memory_keep, cache.self_attention)
+        return self.logits(hidden[:, -1])  # [BK, V]
+
+    def logits(self, hidden: Float[Tensor, "*axes D"]) -> Float[Tensor, "*axes V"]:
+        """Scores of every token of the vocabulary: the linear layer before the softmax of figure 1."""
+        return F.linear(hidden, self.output.weight)
+
+    def _embed_target(self, target: Tensor, offset: int) -> Float[Tensor, "BK Tt D"]:
+        return self.dropout(self.target_positions(self.target_embedding(target), offset))

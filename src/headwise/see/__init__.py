@@ -1,0 +1,1 @@
+"""Pictures of what the model looks at: attention maps and position encodings."""

@@ -1,0 +1,1 @@
+"""How the weights are found: loss, schedule, optimizer, and a loop that resumes exactly."""

@@ -1,0 +1,107 @@
+"""Cross-entropy over a large vocabulary without ever holding all the logits.
+
+The logits of N tokens over V entries are the largest tensor of a training step, and the usual way
+(linear layer, log-softmax, loss, and the gradients of each) holds several copies. Here a few
+hundred tokens at a time make their logits, their share of the loss and of the gradients in one
+buffer that fits the processor's cache, which is also faster.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+_CHUNK_BYTES = 16 << 20  # of logits at a time: about a last-level cache
+_CHUNK_ROWS = 256  # but no fewer tokens than this: each chunk also reads the weight and adds to its gradient
+
+
+def cross_entropy(
+    hidden: Float[Tensor, "N D"],
+    weight: Float[Tensor, "V D"],
+    labels: Int[Tensor, " N"],
+    label_smoothing: float = 0.0,
+) -> Float[Tensor, ""]:
+    """Sum over the tokens of the cross-entropy of softmax(hidden weight^T) with the smoothed labels.
+
+    q = (1 - eps) onehot(label) + eps / V        Rethinking the Inception Architecture, section 7
+
+    In nats. Padding is the caller's to leave out (`supervised`). Under autocast the products run in
+    its dtype, the softmax in float32.
+    Law: equal to torch's cross_entropy of the whole logits, value and gradients.
+    """
+    return cast(
+        Tensor,
+        _ChunkedCrossEntropy.apply(hidden, weight, labels, label_smoothing),  # pyright: ignore[reportUnknownMemberType]
+    )
+
+
+def supervised(
+    hidden: Float[Tensor, "B T D"], labels: Int[Tensor, "B T"], pad_id: int
+) -> tuple[Float[Tensor, "N D"], Int[Tensor, " N"]]:
+    """The positions that have something to learn: those whose label is not padding."""
+    rows = (labels != pad_id).flatten().nonzero().squeeze(1)
+    return hidden.flatten(0, 1).index_select(0, rows), labels.flatten()[rows]
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    """Makes the gradients in the forward pass, while each chunk's softmax is at hand."""
+
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float
+    ) -> Tensor:
+        device = hidden.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        with torch.autocast(device, enabled=False):
+            if not any(ctx.needs_input_grad):
+                return _loss(hidden.to(dtype), weight.to(dtype), labels, smoothing, None)
+            gradients = (
+                torch.empty(hidden.shape, dtype=dtype, device=hidden.device),
+                torch.zeros(weight.shape, dtype=torch.promote_types(dtype, torch.float32), device=weight.device),
+            )
+            loss = _loss(hidden.to(dtype), weight.to(dtype), labels, smoothing, gradients)
+        ctx.gradients = (gradients[0].to(hidden.dtype), gradients[1].to(weight.dtype))
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, output: Tensor) -> tuple[Tensor, Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        hidden_gradient, weight_gradient = ctx.gradients
+        return hidden_gradient * output, weight_gradient * output, None, None
+
+
+def _loss(
+    hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float, gradients: tuple[Tensor, Tensor] | None
+) -> Tensor:
+    """The summed loss; gradients (of hidden, of weight; the second starts at zero) are filled in."""
+    vocab_size = weight.size(0)
+    exact = torch.promote_types(hidden.dtype, torch.float32)
+    chunk = max(_CHUNK_ROWS, _CHUNK_BYTES // (vocab_size * exact.itemsize))
+    loss = torch.zeros((), dtype=torch.float64, device=hidden.device)
+    # the smoothed part of the target is the same for every token: it needs sums, not a pass over the logits
+    weight_sum = weight.sum(0, dtype=exact)  # [D]
+    for start in range(0, hidden.size(0), chunk):
+        rows = hidden[start : start + chunk]
+        label = labels[start : start + chunk, None]  # [N, 1]
+        logits = (rows @ weight.T).to(exact)  # [N, V]
+        highest = logits.amax(-1, keepdim=True)  # [N, 1]
+        of_label = logits.gather(1, label)  # [N, 1]
+        probability = torch.softmax(logits, -1, out=logits)  # [N, V]
+        # the highest logit is highest + 0 before and log p after: the difference is log sum exp
+        log_sum = highest - probability.amax(-1, keepdim=True).log()  # [N, 1]
+        mean_logit = (rows.to(exact) @ weight_sum / vocab_size)[:, None]  # [N, 1]
+        loss += (log_sum - (1 - smoothing) * of_label - smoothing * mean_logit).sum(dtype=torch.float64)
+        if gradients is not None:
+            probability.scatter_add_(1, label, torch.full_like(of_label, smoothing - 1))
+            error = probability.to(hidden.dtype)  # [N, V]
+            torch.mm(error, weight, out=gradients[0][start : start + chunk])
+            if gradients[1].dtype == error.dtype:
+                gradients[1].addmm_(error.T, rows)
+            else:
+                gradients[1].add_(error.T @ rows)
+    if gradients is not None and smoothing > 0:
+        gradients[0].sub_((weight_sum * (smoothing / vocab_size)).to(hidden.dtype))
+        gradients[1].sub_(hidden.sum(0, dtype=exact) * (smoothing / vocab_size))
+    return loss.to(exact)

@@ -1,0 +1,79 @@
+"""What a person sees of training: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+
+class View:
+    """Shows training on standard error, so that standard output stays free for results."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(file=sys.stderr, highlight=False, soft_wrap=True)
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._total = 0
+        self._began = 0.0
+        self._done_before = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a bar can be drawn here."""
+        return self._console.is_terminal
+
+    def line(self, text: str) -> None:
+        """Print a line above the bar."""
+        self._console.print(escape(text))
+
+    def warn(self, text: str) -> None:
+        """Print a warning above the bar."""
+        self._console.print(f"[yellow]warning:[/yellow] {escape(text)}")
+
+    @contextmanager
+    def bar(self, total: int, done: int) -> Iterator[None]:
+        """Show how far training is while the block runs."""
+        self._total, self._done_before, self._began = total, done, time.monotonic()
+        if not self.is_live:
+            yield
+            return
+        self._bar = Progress(
+            TextColumn("training"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            expand=True,
+        )
+        with self._bar:
+            self._task = self._bar.add_task("train", total=total, completed=done, numbers="")
+            yield
+        self._bar = None
+
+    def advance(self, step: int, loss: float, rate: float, tokens_per_second: float) -> None:
+        """Move the bar; loss in nats a token."""
+        if self._bar is not None and self._task is not None:
+            numbers = f"loss {loss:.3f}  lr {rate:.2e}  {tokens_per_second:,.0f} tok/s"
+            self._bar.update(self._task, completed=step, numbers=numbers)
+
+    def logged(self, step: int, loss: float, rate: float, tokens_per_second: float) -> None:
+        """The same as a plain line where there is no bar."""
+        if not self.is_live:
+            took = time.monotonic() - self._began
+            left = took / max(step - self._done_before, 1) * (self._total - step)
+            self.line(
+                f"step {step}/{self._total}  loss {loss:.3f}  lr {rate:.2e}  "
+                f"{tokens_per_second:,.0f} tok/s  {_clock(left)} left"
+            )
+
+
+def _clock(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
