@@ -131,7 +131,7 @@ def headwise_step(size: Size, autocast: Callable[[], object]) -> Callable[[], fl
     def step() -> float:
         with autocast():  # type: ignore[attr-defined]
             hidden, wanted = supervised(model.hidden(source, inputs), labels, PAD)
-            loss = cross_entropy(hidden, model.output.weight, wanted, SMOOTHING) / len(wanted)
+            loss = cross_entropy(hidden, model.output.weight, wanted, SMOOTHING, divisor=len(wanted))
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -22,8 +22,8 @@ def _require(claim: bool, message: str) -> None:
 
 def _at_least(low: float, **values: float) -> None:
     for name, value in values.items():
-        # `not >=` rather than `<`, so that NaN is refused too
-        _require(value >= low and math.isfinite(value), f"{name} must be at least {low}: got {value}")
+        # refuses NaN too; math.isfinite would overflow on an int of 400 digits
+        _require(low <= value < math.inf, f"{name} must be at least {low}: got {value}")
 
 
 def _probability(**values: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -21,15 +22,17 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     beside = path.with_name(f".{path.name}.writing")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        beside.unlink(missing_ok=True)  # of a killed process
+        beside.touch()
+        mode = beside.stat().st_mode
         write(beside)
+        beside.chmod(mode)  # what umask allows: a library may have been stricter
         _sync(beside)
         os.replace(beside, path)
         _sync(path.parent)
     except BaseException as error:
-        try:
+        with contextlib.suppress(OSError):  # the first failure is the one worth telling
             beside.unlink(missing_ok=True)
-        except OSError:
-            pass  # the first failure is the one worth telling
         # safetensors reports a full disk as its own exception type, with the system's words in it
         if isinstance(error, OSError) or type(error).__module__.startswith("safetensors"):
             reason = getattr(error, "strerror", None) or str(error)

@@ -10,22 +10,19 @@ metrics.jsonl         a line for each logged step and validation
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
-import yaml
-
+from headwise.checkpoint.settings import differences, read_config, write_config
 from headwise.checkpoint.weights import fill_model, load_tensors, model_tensors, save_tensors
-from headwise.config import DataConfig, DatesConfig, ModelConfig, ParallelConfig, RunConfig, TrainConfig
+from headwise.config import RunConfig
 from headwise.data.tokenizer import Tokenizer
 from headwise.errors import ConfigError, RunError, StorageError
-from headwise.files import write_text_atomically
 from headwise.model.encoder_decoder import EncoderDecoder
 
 
@@ -60,9 +57,14 @@ class RunFiles:
         """What was measured."""
         return self.folder / "metrics.jsonl"
 
+    @property
+    def checkpoints(self) -> Path:
+        """The weights to average."""
+        return self.folder / "checkpoints"
+
     def checkpoint(self, step: int) -> Path:
         """The weights as they were validated after this step."""
-        return self.folder / "checkpoints" / f"step-{step:08d}.safetensors"
+        return self.checkpoints / f"step-{step:08d}.safetensors"
 
 
 @dataclass(frozen=True)
@@ -88,112 +90,84 @@ def load_run(folder: Path) -> Run:
     tokenizer = Tokenizer.load(files.tokenizer)
     if not files.model.exists():
         raise RunError(f"{files.model} is missing: the run has not validated yet; start headwise train again")
-    tensors, _ = load_tensors(files.model)
-    model = EncoderDecoder(config.model.with_vocabulary(tokenizer.vocab_size, tokenizer.pad_id))
+    tensors, about = load_tensors(files.model)
+    if about.get("tokenizer") not in (None, tokenizer_fingerprint(files)):
+        raise RunError(f"{files.tokenizer} is not the one that {files.model} was trained with; restore it")
+    try:
+        model = EncoderDecoder(config.model.with_vocabulary(tokenizer.vocab_size, tokenizer.pad_id))
+    except ConfigError as error:
+        raise RunError(f"{files.config} does not fit {files.tokenizer}: {error}") from None
     fill_model(model, tensors, files.model)
     return Run(config, tokenizer, model.eval())
 
 
-def save_model(path: Path, model: EncoderDecoder, step: int) -> None:
-    """Write the weights alone."""
-    save_tensors(path, model_tensors(model), {"kind": "model", "step": step})
+def save_model(files: RunFiles, model: EncoderDecoder, step: int) -> None:
+    """Write the weights alone, and which tokenizer they go with."""
+    about = {"kind": "model", "step": step, "tokenizer": tokenizer_fingerprint(files)}
+    save_tensors(files.model, model_tensors(model), about)
 
 
-def open_run(config: RunConfig) -> RunFiles:
-    """The directory that `config.run` names, made where it is new.
-
-    Errors: RunError when it holds something else or another configuration's run, with the
-    differences; StorageError when it cannot be written.
-    """
-    files = RunFiles(Path(config.run))
-    if files.config.exists():
-        differences = list(_differences(read_config(files.config), config))
-        if differences:
-            raise RunError(
-                f"{files.folder} holds a run of another configuration ({'; '.join(differences)}); "
-                "go on with its own values, or choose another --run"
-            )
-        return files
-    if files.folder.exists() and not files.folder.is_dir():
-        raise RunError(f"{files.folder} is a file: expected a directory for the run; choose another --run")
-    try:
-        strangers = sorted(p.name for p in files.folder.iterdir() if not p.name.startswith("."))
-    except FileNotFoundError:
-        strangers = []
-    except OSError as error:
-        raise StorageError(f"cannot read {files.folder}: {error.strerror}; choose another --run") from error
-    if strangers:
-        raise RunError(
-            f"{files.folder} is not empty and not a run (it holds {', '.join(strangers[:3])}); choose another --run"
-        )
-    write_text_atomically(files.config, yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True))
-    return files
+def tokenizer_fingerprint(files: RunFiles) -> str:
+    """Tells tokenizers apart: with another one of equal size a model would answer nonsense."""
+    return hashlib.sha256(files.tokenizer.read_bytes()).hexdigest()[:16]
 
 
 @contextmanager
-def only_one(files: RunFiles) -> Iterator[None]:
-    """Hold the run's lock: two processes that train one run would spoil it. Freed when the process ends."""
-    path = files.folder / ".lock"
+def open_run(config: RunConfig) -> Generator[RunFiles]:
+    """The directory that `config.run` names, made where it is new, for this process alone.
+
+    Errors: RunError when it holds something else, another configuration's run (with the differences),
+    or is being trained by another process; StorageError when it cannot be written.
+    """
+    files = RunFiles(Path(config.run))
+    _refuse_strangers(files.folder)  # before a lock is left in somebody's directory
+    with _only_one(files.folder):
+        if not files.config.exists():
+            write_config(files.config, config)
+        found = list(differences(read_config(files.config), config))
+        if found:
+            raise RunError(
+                f"{files.folder} holds a run of another configuration ({'; '.join(found)}); "
+                "go on with its own values, or choose another --run"
+            )
+        yield files
+
+
+def _refuse_strangers(folder: Path) -> None:
     try:
-        files.folder.mkdir(parents=True, exist_ok=True)
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        raise RunError(
+            f"{folder} is or lies below a file: expected a directory; choose another --run"
+        ) from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = getattr(error, "strerror", None) or error
+        raise StorageError(f"cannot read {folder}: {reason}; choose another --run") from error
+    strangers = [name for name in names if not name.startswith(".")]
+    if strangers and RunFiles(folder).config.name not in names:
+        raise RunError(
+            f"{folder} is not empty and not a run (it holds {', '.join(strangers[:3])}); choose another --run"
+        )
+
+
+@contextmanager
+def _only_one(folder: Path) -> Generator[None]:
+    """Hold the run's lock: two processes that train one run would spoil it. Freed when the process ends."""
+    path = folder / ".lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}; choose another --run") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RunError(f"{files.folder} is being trained by another process; wait for it or stop it") from None
+        except BlockingIOError:
+            raise RunError(f"{folder} is being trained by another process; wait for it or stop it") from None
+        except OSError as error:
+            raise StorageError(f"cannot lock {path}: {error.strerror}; choose another --run") from error
         yield
     finally:
         os.close(descriptor)
-
-
-def read_config(path: Path) -> RunConfig:
-    """The configuration that a run was started with.
-
-    Errors: RunError naming the file when it is no configuration of headwise.
-    """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return _filled(RunConfig, content)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError, ConfigError) as error:
-        reason = " ".join(str(error).split())
-        raise RunError(f"{path} is damaged or no configuration of headwise: {reason}; restore it") from None
-
-
-_SECTIONS: dict[str, type] = {
-    "model": ModelConfig,
-    "data": DataConfig,
-    "train": TrainConfig,
-    "dates": DatesConfig,
-    "parallel": ParallelConfig,
-}
-
-
-def _filled(kind: type[Any], content: object) -> Any:
-    """A dataclass from what YAML gave; its own checks run as at any construction."""
-    if not isinstance(content, dict):
-        raise TypeError(f"expected the fields of {kind.__name__}, got {type(content).__name__}")
-    values: dict[str, Any] = {}
-    for name, value in cast("dict[str, Any]", content).items():
-        values[name] = _filled(_SECTIONS[name], value) if name in _SECTIONS else value
-        if isinstance(value, list):
-            values[name] = tuple(cast("list[Any]", value))
-    return kind(**values)
-
-
-def _plain(config: Any) -> dict[str, Any]:
-    return {
-        name: list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else _plain(value) if name in _SECTIONS else value
-        for name, value in ((f.name, getattr(config, f.name)) for f in dataclasses.fields(config))
-    }
-
-
-def _differences(old: Any, new: Any, prefix: str = "") -> Iterator[str]:
-    for item in dataclasses.fields(old):
-        before, after = getattr(old, item.name), getattr(new, item.name)
-        if item.name in _SECTIONS:
-            yield from _differences(before, after, f"{prefix}{item.name}.")
-        elif before != after and not (prefix == "" and item.name == "run"):  # a run may be moved
-            yield f"{prefix}{item.name}: the run has {before}, asked for {after}"

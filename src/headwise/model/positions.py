@@ -45,7 +45,7 @@ class SinusoidalPositions(nn.Module):
         """x plus the encoding of positions offset, offset + 1, ..."""
         end = offset + x.size(1)
         if end > self.table.size(0):
-            self.table = sinusoidal_table(2 * end, x.size(2), self.table.dtype).to(self.table.device)
+            self.table = sinusoidal_table(2 * end, x.size(2)).to(self.table)  # rounded as at the start
         return x + self.table[offset:end].to(x.dtype)
 
 

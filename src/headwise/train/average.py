@@ -7,17 +7,20 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from headwise.checkpoint.weights import fill_model, load_tensors
+from headwise.checkpoint.weights import check_fit, fill_model, load_tensors, model_tensors
 
 
 def average_into(model: nn.Module, paths: list[Path]) -> None:
     """Fill the model with the mean of the checkpoints' weights.
 
     Attention Is All You Need, section 6.1. Summed in float64: the order then hardly matters.
+    Errors: RunError naming a checkpoint that is missing, damaged, or does not fit the model.
     """
-    total: dict[str, torch.Tensor] = {}
+    wanted = model_tensors(model)
+    total = {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in wanted.items()}
     for path in paths:
         tensors, _ = load_tensors(path)
+        check_fit(tensors, wanted, path)
         for name, tensor in tensors.items():
-            total[name] = total[name] + tensor.double() if name in total else tensor.double()
-    fill_model(model, {name: (tensor / len(paths)).float() for name, tensor in total.items()}, paths[-1])
+            total[name] += tensor
+    fill_model(model, {name: tensor / len(paths) for name, tensor in total.items()}, paths[-1])

@@ -23,18 +23,22 @@ def cross_entropy(
     weight: Float[Tensor, "V D"],
     labels: Int[Tensor, " N"],
     label_smoothing: float = 0.0,
+    divisor: float = 1.0,
 ) -> Float[Tensor, ""]:
     """Sum over the tokens of the cross-entropy of softmax(hidden weight^T) with the smoothed labels.
 
     q = (1 - eps) onehot(label) + eps / V        Rethinking the Inception Architecture, section 7
 
-    In nats. Padding is the caller's to leave out (`supervised`). Under autocast the products run in
+    In nats, divided by `divisor` (the number of tokens of a step gives the mean; dividing here costs
+    nothing, dividing the result would cost a pass over the weight's gradient). Padding is the caller's to leave out (`supervised`). Under autocast the products run in
     its dtype, the softmax in float32.
     Law: equal to torch's cross_entropy of the whole logits, value and gradients.
     """
+    if not torch.is_grad_enabled():  # a Function cannot tell: it would make the gradients all the same
+        hidden, weight = hidden.detach(), weight.detach()
     return cast(
         Tensor,
-        _ChunkedCrossEntropy.apply(hidden, weight, labels, label_smoothing),  # pyright: ignore[reportUnknownMemberType]
+        _ChunkedCrossEntropy.apply(hidden, weight, labels, label_smoothing, divisor),  # pyright: ignore[reportUnknownMemberType]
     )
 
 
@@ -51,31 +55,39 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float
+        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float, divisor: float
     ) -> Tensor:
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         with torch.autocast(device, enabled=False):
+            narrow = hidden.to(dtype), weight.to(dtype)
             if not any(ctx.needs_input_grad):
-                return _loss(hidden.to(dtype), weight.to(dtype), labels, smoothing, None)
-            gradients = (
-                torch.empty(hidden.shape, dtype=dtype, device=hidden.device),
-                torch.zeros(weight.shape, dtype=torch.promote_types(dtype, torch.float32), device=weight.device),
-            )
-            loss = _loss(hidden.to(dtype), weight.to(dtype), labels, smoothing, gradients)
-        ctx.gradients = (gradients[0].to(hidden.dtype), gradients[1].to(weight.dtype))
+                return _loss(*narrow, labels, smoothing, divisor, None)
+            # the weight's gradient is a sum over chunks: it is kept in the weight's own precision
+            gradients = torch.empty_like(narrow[0]), torch.empty_like(weight)
+            loss = _loss(*narrow, labels, smoothing, divisor, gradients)
+        ctx.gradients = gradients[0].to(hidden.dtype), gradients[1]
         return loss
 
     @staticmethod
-    def backward(ctx: Any, output: Tensor) -> tuple[Tensor, Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, output: Tensor
+    ) -> tuple[Tensor, Tensor, None, None, None]:
         hidden_gradient, weight_gradient = ctx.gradients
-        return hidden_gradient * output, weight_gradient * output, None, None
+        if output.device.type != "cpu" or output.item() != 1:  # a pass over the weight is worth a look at one number
+            hidden_gradient, weight_gradient = hidden_gradient * output, weight_gradient * output
+        return hidden_gradient, weight_gradient, None, None, None
 
 
 def _loss(
-    hidden: Tensor, weight: Tensor, labels: Tensor, smoothing: float, gradients: tuple[Tensor, Tensor] | None
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    smoothing: float,
+    divisor: float,
+    gradients: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
-    """The summed loss; gradients (of hidden, of weight; the second starts at zero) are filled in."""
+    """The summed loss over divisor; its gradients (of hidden, of weight) are filled in."""
     vocab_size = weight.size(0)
     exact = torch.promote_types(hidden.dtype, torch.float32)
     chunk = max(_CHUNK_ROWS, _CHUNK_BYTES // (vocab_size * exact.itemsize))
@@ -97,11 +109,22 @@ def _loss(
             probability.scatter_add_(1, label, torch.full_like(of_label, smoothing - 1))
             error = probability.to(hidden.dtype)  # [N, V]
             torch.mm(error, weight, out=gradients[0][start : start + chunk])
-            if gradients[1].dtype == error.dtype:
-                gradients[1].addmm_(error.T, rows)
-            else:
-                gradients[1].add_(error.T @ rows)
-    if gradients is not None and smoothing > 0:
-        gradients[0].sub_((weight_sum * (smoothing / vocab_size)).to(hidden.dtype))
-        gradients[1].sub_(hidden.sum(0, dtype=exact) * (smoothing / vocab_size))
-    return loss.to(exact)
+            _add_product(gradients[1], error.T, rows / divisor, is_first=start == 0)
+    if gradients is not None:
+        if hidden.size(0) == 0:
+            gradients[1].zero_()
+        if smoothing > 0:
+            gradients[0].sub_((weight_sum * (smoothing / vocab_size)).to(hidden.dtype))
+            gradients[1].sub_(hidden.sum(0, dtype=exact) * (smoothing / (vocab_size * divisor)))
+        gradients[0].div_(divisor)
+    return (loss / divisor).to(exact)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor, is_first: bool) -> None:
+    """total += a b, or total = a b the first time, without a pass over memory that can be saved."""
+    if total.dtype != a.dtype:
+        total.copy_(a @ b) if is_first else total.add_(a @ b)
+    elif is_first:
+        torch.mm(a, b, out=total)
+    else:
+        total.addmm_(a, b)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import warnings
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,14 @@ class Metrics:
     """
 
     def __init__(self, path: Path, valid_bytes: int, step: int) -> None:
-        try:
+        with _as_storage_error(path):
             size = path.stat().st_size if path.exists() else 0
             if size < valid_bytes:
-                raise RunError(f"{path} is damaged: expected at least {valid_bytes} bytes, got {size}; restore it")
+                raise RunError(
+                    f"{path} is damaged: expected at least {valid_bytes} bytes, got {size}; restore it"
+                )
             self._file = path.open("ab")
             self._file.truncate(valid_bytes)
-        except OSError as error:
-            raise StorageError(f"cannot write {path}: {error.strerror}; choose another --run") from error
         self._path = path
         self.bytes = valid_bytes
         self._board = _tensorboard(path.parent / "tensorboard", step)
@@ -34,32 +36,40 @@ class Metrics:
     def write(self, step: int, **values: float | int | str) -> None:
         """Add a line; numbers also go to TensorBoard."""
         line = (json.dumps({"step": step, **values}, ensure_ascii=False) + "\n").encode()
-        try:
+        with _as_storage_error(self._path):
             self._file.write(line)
             self._file.flush()
-        except OSError as error:
-            raise StorageError(f"cannot write {self._path}: {error.strerror}; free space and start again") from error
         self.bytes += len(line)
         if self._board is not None:
-            for name, value in values.items():
-                if isinstance(value, int | float):
-                    self._board.add_scalar(name, value, step)
+            with _as_storage_error(self._path.parent):
+                for name, value in values.items():
+                    if isinstance(value, int | float):
+                        self._board.add_scalar(name, value, step)
 
     def sync(self) -> None:
         """Make the lines durable: a state that remembers them is about to be."""
-        try:
+        with _as_storage_error(self._path):
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise StorageError(f"cannot write {self._path}: {error.strerror}; free space and start again") from error
+        if self._board is not None:
+            with _as_storage_error(self._path.parent):
+                self._board.flush()
 
     def close(self) -> None:
-        """Close the file and the board."""
-        try:
+        """Close the file and the board; what a full disk did was already told by write."""
+        with contextlib.suppress(OSError):
             self._file.close()
-        except OSError:
-            pass  # a full disk was already told by write
         if self._board is not None:
-            self._board.close()
+            with contextlib.suppress(OSError):
+                self._board.close()
+
+
+@contextlib.contextmanager
+def _as_storage_error(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise StorageError(f"cannot write {path}: {reason}; free space and start again") from error
 
 
 def _tensorboard(folder: Path, step: int) -> Any:
@@ -68,5 +78,6 @@ def _tensorboard(folder: Path, step: int) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its protobuf files warn on newer Pythons
         from torch.utils.tensorboard import SummaryWriter
-    # points after the state's step belong to the part that is trained again
-    return SummaryWriter(str(folder), purge_step=step + 1)
+    with _as_storage_error(folder):
+        # points after the state's step belong to the part that is trained again
+        return SummaryWriter(str(folder), purge_step=step + 1)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from headwise.checkpoint.weights import check_fit
 from headwise.config import TrainConfig
 from headwise.model.embed import TokenEmbedding
 from headwise.model.positions import LearnedPositions
@@ -55,8 +57,21 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> Ite
                 yield f"{name}.{moment}", optimizer.state[parameter][moment]
 
 
-def restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put the moments back; before the first step there are none."""
-    for name, parameter in model.named_parameters():
-        if f"{name}.step" in tensors:
-            optimizer.state[parameter] = {moment: tensors[f"{name}.{moment}"] for moment in _MOMENTS}
+def restore_optimizer(
+    model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], path: Path
+) -> None:
+    """Put the moments back; before the first step there are none.
+
+    Errors: RunError listing every missing, unexpected and misshapen moment.
+    """
+    if not tensors:
+        return
+    parameters = dict(model.named_parameters())
+    wanted = {
+        f"{name}.{moment}": parameter.new_zeros(()) if moment == "step" else parameter
+        for name, parameter in parameters.items()
+        for moment in _MOMENTS
+    }
+    check_fit(tensors, wanted, path)
+    for name, parameter in parameters.items():
+        optimizer.state[parameter] = {moment: tensors[f"{name}.{moment}"] for moment in _MOMENTS}

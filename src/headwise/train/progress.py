@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 
 class View:
@@ -30,14 +30,14 @@ class View:
 
     def line(self, text: str) -> None:
         """Print a line above the bar."""
-        self._console.print(escape(text))
+        self._print(text)
 
     def warn(self, text: str) -> None:
         """Print a warning above the bar."""
-        self._console.print(f"[yellow]warning:[/yellow] {escape(text)}")
+        self._print("warning: ", "yellow", text)
 
     @contextmanager
-    def bar(self, total: int, done: int) -> Iterator[None]:
+    def bar(self, total: int, done: int) -> Generator[None]:
         """Show how far training is while the block runs."""
         self._total, self._done_before, self._began = total, done, time.monotonic()
         if not self.is_live:
@@ -52,10 +52,12 @@ class View:
             console=self._console,
             expand=True,
         )
-        with self._bar:
-            self._task = self._bar.add_task("train", total=total, completed=done, numbers="")
-            yield
-        self._bar = None
+        try:
+            with self._bar:
+                self._task = self._bar.add_task("train", total=total, completed=done, numbers="")
+                yield
+        finally:
+            self._bar = None
 
     def advance(self, step: int, loss: float, rate: float, tokens_per_second: float) -> None:
         """Move the bar; loss in nats a token."""
@@ -72,6 +74,10 @@ class View:
                 f"step {step}/{self._total}  loss {loss:.3f}  lr {rate:.2e}  "
                 f"{tokens_per_second:,.0f} tok/s  {_clock(left)} left"
             )
+
+    def _print(self, text: str, style: str = "", rest: str = "") -> None:
+        # as Text: Rich would read markup and :emoji: into a string, and samples may hold either
+        self._console.print(Text.assemble((text, style), rest), soft_wrap=True)
 
 
 def _clock(seconds: float) -> str:

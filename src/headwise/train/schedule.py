@@ -24,7 +24,9 @@ def learning_rate(step: int, config: TrainConfig, d_model: int) -> float:
         return peak * math.sqrt(max(config.warmup_steps, 1) / step)
     if config.schedule == "cosine":
         share = (step - config.warmup_steps) / max(config.max_steps - config.warmup_steps, 1)
-        return peak * (config.final_rate + (1 - config.final_rate) * (1 + math.cos(math.pi * min(share, 1))) / 2)
+        return peak * (
+            config.final_rate + (1 - config.final_rate) * (1 + math.cos(math.pi * min(share, 1))) / 2
+        )
     return peak
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -61,19 +63,49 @@ def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, d
         raise RunError(f"{path} holds no training state; restore it, or remove the run and train again")
     if about.get("data") != data:
         raise RunError(
-            f"the training text is not the one that {path.parent} began with (its fingerprint was "
-            f"{about.get('data')}, is {data}); restore the text or choose another --run"
+            f"the training text or the tokenizer is not the one that {path.parent} began with (the "
+            f"fingerprint was {about.get('data')}, is {data}); restore it or choose another --run"
         )
-    try:
-        values: Any = about["progress"]
-        progress = Progress(**values)
-    except (KeyError, TypeError) as error:
-        raise RunError(f"{path} has a damaged header: {error}; restore it or train again") from None
+    progress = _progress(about.get("progress"), path)
+    random = tensors.pop("random")
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}}
     for name, tensor in tensors.items():
         head, _, rest = name.partition(".")
-        parts.setdefault(head, {})[rest] = tensor
+        # a stranger's name is kept whole, so that the check of the model's names tells it
+        parts[head if head in parts else "model"][rest if head in parts else name] = tensor
+    if progress.step > 0 and not parts["optimizer"]:
+        raise RunError(f"{path} is damaged: it has no optimizer moments; restore it or train again")
     fill_model(model, parts["model"], path)
-    restore_optimizer(model, optimizer, parts["optimizer"])
-    torch.set_rng_state(tensors["random"])
+    restore_optimizer(model, optimizer, parts["optimizer"], path)
+    try:
+        torch.set_rng_state(random)
+    except (RuntimeError, TypeError) as error:
+        raise RunError(f"{path} is damaged: {error}; restore it or train again") from None
     return progress
+
+
+_IS_KIND: dict[str, Callable[[Any], bool]] = {
+    "int": lambda value: type(value) is int and value >= 0,
+    "float": lambda value: type(value) in (int, float) and math.isfinite(value),
+    "float | None": lambda value: value is None or _IS_KIND["float"](value),
+    "bool": lambda value: type(value) is bool,
+    "list[int]": lambda value: (
+        isinstance(value, list) and all(map(_IS_KIND["int"], cast("list[Any]", value)))
+    ),
+}
+
+
+def _progress(content: object, path: Path) -> Progress:
+    """Progress from a header, every field of its type: what JSON gave is not trusted."""
+    values = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    known = {item.name: str(item.type) for item in dataclasses.fields(Progress)}
+    problems = [f"{name}: missing" for name in known if name not in values]
+    problems += [f"{name}: unexpected" for name in values if name not in known]
+    problems += [
+        f"{name}: expected {kind}, got {values[name]!r}"
+        for name, kind in known.items()
+        if name in values and not _IS_KIND[kind](values[name])
+    ]
+    if problems:
+        raise RunError(f"{path} has a damaged header: {'; '.join(problems)}; restore it or train again")
+    return Progress(**values)

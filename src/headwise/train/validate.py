@@ -19,9 +19,12 @@ from headwise.train.loss import cross_entropy, supervised
 
 @dataclass(frozen=True)
 class Validation:
-    """loss: nats a token, without label smoothing. accuracy: share of tokens named first, given the true past.
+    """What a validation found.
 
+    loss: nats a token, without label smoothing.
+    accuracy: share of tokens named first, given the true past.
     bleu: of greedy translations, where it is watched.
+    samples: source and translation, a line each.
     """
 
     loss: float
@@ -44,7 +47,10 @@ class Validation:
     def summary(self) -> str:
         """One line."""
         bleu = "" if self.bleu is None else f"  BLEU {self.bleu:.2f}"
-        return f"validation loss {self.loss:.4f}  perplexity {self.perplexity:.2f}  accuracy {self.accuracy:.1%}{bleu}"
+        return (
+            f"validation loss {self.loss:.4f}  perplexity {self.perplexity:.2f}  "
+            f"accuracy {self.accuracy:.1%}{bleu}"
+        )
 
 
 @torch.inference_mode()
@@ -61,11 +67,14 @@ def validate(
     loss, right, tokens = 0.0, 0, 0
     for rows in data.batches.epoch(0):
         batch = data.batch(rows.tolist(), tokenizer)
-        hidden, labels = supervised(model.hidden(batch.source, batch.decoder_input), batch.labels, tokenizer.pad_id)
+        hidden, labels = supervised(
+            model.hidden(batch.source, batch.decoder_input), batch.labels, tokenizer.pad_id
+        )
         loss += cross_entropy(hidden, model.output.weight, labels).item()
         right += int((model.logits(hidden).argmax(-1) == labels).sum())
         tokens += len(labels)
-    translator = Translator(model, tokenizer, beam_size=1)
+    # sources that are cut were already told of, once, when the text was encoded
+    translator = Translator(model, tokenizer, beam_size=1, warn=lambda _: None)
     samples = pairs[: config.samples]
     translations = translator.translate([source for source, _ in samples])
     bleu = None

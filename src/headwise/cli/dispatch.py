@@ -1,0 +1,124 @@
+"""Find the command, run it, and turn what goes wrong into one line and an exit code.
+
+0 done; 2 a mistake in the arguments, the recipe, the data or the run; 130 stopped by Ctrl-C;
+141 nobody reads the output any more. Only a bug of ours shows a traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from headwise.errors import HeadwiseError, Stopped
+
+USAGE, STOPPED, BROKEN_PIPE = 2, 130, 141
+
+COMMANDS = {
+    "demo": "train on dates, translate them, draw what the model looks at",
+    "train": "train a model as a recipe says, or go on where training stopped",
+    "translate": "translate lines of text",
+    "evaluate": "score translations of a text: BLEU, chrF, exact match",
+    "attention": "draw what each head looks at in one sentence",
+}
+
+HELP = f"""\
+usage: headwise COMMAND ...
+
+The Transformer of Attention Is All You Need, from text to translation.
+
+commands:
+{chr(10).join(f"  {name:<11}{what}" for name, what in COMMANDS.items())}
+
+  headwise COMMAND --help    what a command takes
+  headwise --version
+
+examples:
+  headwise demo
+  headwise train recipes/dates.yaml --model.d_model 64
+  headwise translate runs/dates < source.txt > translation.txt
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+        return code
+    except Stopped as error:
+        return _fail(str(error), STOPPED)
+    except HeadwiseError as error:
+        return _fail(str(error), USAGE)
+    except KeyboardInterrupt:
+        return _fail("stopped", STOPPED)
+    except BrokenPipeError:
+        _forget_stdout()
+        return BROKEN_PIPE
+    except OSError as error:
+        about = f": {error.filename}" if error.filename else ""
+        return _fail(f"{error.strerror or error}{about}", USAGE)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        return _fail("not enough memory; make the model (model.d_model) or train.batch_tokens smaller", USAGE)
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        sys.stdout.write(HELP)
+        return 0
+    name, rest = words[0], words[1:]
+    if name == "--version":
+        from headwise import __version__
+
+        print(f"headwise {__version__}")
+        return 0
+    command = _command(name)
+    if command is None:
+        close = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(COMMANDS)}"
+        kind = "option" if name.startswith("-") else "command"
+        return _fail(f"unknown {kind} {name if len(name) <= 60 else name[:57] + '...'}; {hint}", USAGE)
+    return command(rest)
+
+
+def _command(name: str) -> Callable[[Sequence[str]], int] | None:
+    """The command's function; only its own modules are imported."""
+    match name:
+        case "train":
+            from headwise.cli.train import train as command
+        case "translate":
+            from headwise.cli.translate import translate as command
+        case "evaluate":
+            from headwise.cli.evaluate import evaluate as command
+        case "attention":
+            from headwise.cli.attention import attention as command
+        case "demo":
+            from headwise.cli.demo import demo as command
+        case _:
+            return None
+    return command
+
+
+def _fail(message: str, code: int) -> int:
+    """Say it in one line, whatever the message holds."""
+    line = "".join(c if c.isprintable() else " " for c in " ".join(message.split()))
+    with suppress(OSError, ValueError):  # nobody is there to read it; the code says it
+        print(f"headwise: {line}", file=sys.stderr, flush=True)
+    return code
+
+
+def _forget_stdout() -> None:
+    """Point stdout at nothing, or Python complains again when it flushes at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    # torch says it as a RuntimeError on the CPU, and as its subclass OutOfMemoryError elsewhere
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or "can't allocate memory" in said or "out of memory" in said

@@ -1,0 +1,66 @@
+"""headwise evaluate RUN: translate a text and compare with its reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from headwise.cli.arguments import CommandParser
+from headwise.cli.streams import write_lines
+from headwise.cli.using import add_decoding, check_decoding, check_run, make_translator
+from headwise.errors import DataError
+
+
+def evaluate(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    parser = CommandParser(
+        "evaluate",
+        "RUN --source FILE --target FILE [--lowercase] [--beam N] ...",
+        "Translate a text with a trained run and print BLEU and chrF, with sacreBLEU's signatures, "
+        "and the share of exact matches.",
+    )
+    parser.add_place("RUN", "directory that headwise train made")
+    parser.add_option("source", str, "text to translate, one sentence a line, plain or .gz", "FILE", True)
+    parser.add_option("target", str, "its reference translation, line by line", "FILE", True)
+    parser.add_flag("lowercase", "compare without regard to case")
+    parser.add_option(
+        "tokenize", str, "how BLEU cuts words; zh for Chinese, char for Japanese (default 13a)", "NAME"
+    )
+    parser.add_option("output", str, "file for the translations", "FILE")
+    add_decoding(parser)
+    if parser.answers_help(arguments):
+        return 0
+    given = parser.parse(arguments)
+    folder = Path(given["run"])
+    check_decoding(given)
+    check_run(folder)
+    from headwise.data.parallel import read_lines
+
+    sources, references = read_lines(Path(given["source"])), read_lines(Path(given["target"]))
+    if len(sources) != len(references):
+        raise DataError(
+            f"line n of one file must translate line n of the other: got {len(sources)} lines in "
+            f"{given['source']} and {len(references)} in {given['target']}"
+        )
+    from headwise.checkpoint.run import load_run
+    from headwise.cli.progress import tracked
+    from headwise.evaluate.score import TOKENIZERS, score
+
+    tokenize = given.get("tokenize", "13a")
+    if tokenize not in TOKENIZERS:  # before the work, not after it
+        score(["a"], ["a"], tokenize=tokenize)
+    stream = make_translator(load_run(folder), given).stream(sources)
+    hypotheses = list(tracked(stream, len(sources), "translating"))
+    if "output" in given:
+        write_lines(given["output"], _all(hypotheses))
+    scores = score(hypotheses, references, lowercase=given["lowercase"], tokenize=tokenize)
+    print("\n".join(scores.lines()))
+    return 0
+
+
+def _all(lines: Sequence[str]) -> Callable[[Callable[[str], None]], None]:
+    def write(put: Callable[[str], None]) -> None:
+        for line in lines:
+            put(line)
+
+    return write

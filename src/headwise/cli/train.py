@@ -1,0 +1,49 @@
+"""headwise train RECIPE: train, or go on where a run stopped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headwise.cli.arguments import CommandParser
+from headwise.cli.recipe import read_recipe, write_recipe
+from headwise.cli.settings import build, sections
+from headwise.config import RunConfig
+
+
+def train(arguments: Sequence[str]) -> int:
+    """Run the command."""
+    parser = CommandParser(
+        "train",
+        "RECIPE [--SETTING VALUE ...] [--print_config]",
+        "Train a model as a recipe says. The same command goes on where a stopped run was.",
+    )
+    parser.add_place(
+        "RECIPE", "YAML file of settings, such as recipes/dates.yaml; those left out have defaults"
+    )
+    parser.add_flag("print_config", "print the whole recipe that would be trained, and do nothing")
+    parser.add_settings(sections())
+    if parser.answers_help(arguments):
+        return 0
+    given = parser.parse(arguments)
+    config = configure(parser, Path(given.pop("recipe")), given)
+    if given["print_config"]:
+        sys.stdout.write(write_recipe(config))
+        return 0
+    from headwise.train.loop import train as run_training
+
+    run_training(config)
+    return 0
+
+
+def configure(parser: CommandParser, recipe: Path, given: dict[str, Any]) -> RunConfig:
+    """The recipe's settings, with those of the command line over them.
+
+    Errors: ConfigError naming the recipe, the key or the option that is wrong.
+    """
+    known = sections()
+    values = parser.check(read_recipe(recipe, known), str(recipe))
+    paths = {setting.path for section in known for setting in section.settings}
+    return build(values | {path: value for path, value in given.items() if path in paths})

@@ -1,0 +1,73 @@
+"""The decoder's stack against nn.TransformerDecoder with the same weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from headwise.config import ModelConfig
+from headwise.model import attention
+from headwise.model.decoder import Decoder
+from headwise.model.norm import LayerNorm
+from torch_layers import (
+    STACKS,
+    TOLERANCE,
+    VISIBLE,
+    WRONG_TWINS,
+    Attend,
+    right_padding,
+    shaken,
+    small_config,
+    torch_decoder,
+)
+
+
+def difference(config: ModelConfig, training: bool) -> float:
+    """Largest difference to nn.TransformerDecoder at the positions that are not padding."""
+    ours = shaken(Decoder(config).double()).train(training)
+    assert isinstance(ours, Decoder)
+    theirs = torch_decoder(ours, config).train(training)
+    x, memory = torch.randn(2, 5, 12, dtype=torch.float64), torch.randn(2, 7, 12, dtype=torch.float64)
+    real, source_real = right_padding([5, 3], 5), right_padding([4, 7], 7)
+    causal = torch.ones(5, 5, dtype=torch.bool).tril()
+    mine = ours(x, ours.project_memory(memory), causal & real[:, None, None], source_real[:, None, None])
+    other = theirs(
+        x,
+        memory,
+        tgt_mask=~causal,
+        tgt_key_padding_mask=~real,
+        memory_key_padding_mask=~source_real,
+    )
+    return (mine - other)[real].abs().max().item()
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("stack", STACKS, ids=str)
+@torch.no_grad()
+def test_agrees_with_torch(stack: dict[str, object], training: bool) -> None:
+    assert difference(small_config(**stack), training) < TOLERANCE
+
+
+@pytest.mark.parametrize("twin", WRONG_TWINS.values(), ids=WRONG_TWINS.keys())
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@torch.no_grad()
+def test_a_wrong_twin_does_not(norm: str, twin: Attend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "attend", twin)
+    assert difference(small_config(norm=norm), training=False) > VISIBLE
+
+
+def test_only_pre_norm_ends_in_a_norm() -> None:
+    assert Decoder(small_config(norm="post")).final_norm is None
+    decoder = Decoder(small_config(norm="pre"))
+    assert isinstance(decoder.final_norm, LayerNorm)
+    memory = decoder.project_memory(torch.randn(2, 7, 12) * 9)
+    hidden = decoder(torch.randn(2, 5, 12) * 9, memory)
+    assert (hidden.var(-1, unbiased=False) - 1).abs().max() < 1e-3
+
+
+def test_each_block_projects_the_memory_with_its_own_weights() -> None:
+    decoder = Decoder(small_config(num_decoder_layers=3))
+    pairs = decoder.project_memory(torch.randn(2, 7, 12))
+    assert len(pairs) == 3
+    assert all(k.shape == v.shape == (2, 3, 7, 4) for k, v in pairs)
+    assert not torch.equal(pairs[0][0], pairs[1][0])

@@ -1,0 +1,79 @@
+"""The encoder's stack against nn.TransformerEncoder with the same weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from headwise.config import ModelConfig
+from headwise.model import attention
+from headwise.model.encoder import Encoder
+from headwise.model.norm import LayerNorm
+from torch_layers import (
+    STACKS,
+    TOLERANCE,
+    VISIBLE,
+    WRONG_TWINS,
+    Attend,
+    right_padding,
+    shaken,
+    small_config,
+    torch_encoder,
+)
+
+
+def difference(config: ModelConfig, training: bool, is_causal: bool = False) -> float:
+    """Largest difference to nn.TransformerEncoder at the positions that are not padding."""
+    ours = shaken(Encoder(config).double()).train(training)
+    assert isinstance(ours, Encoder)
+    theirs = torch_encoder(ours, config).train(training)
+    x, real = torch.randn(2, 7, 12, dtype=torch.float64), right_padding([7, 4], 7)
+    square = torch.ones(7, 7, dtype=torch.bool)
+    square = square.tril() if is_causal else square
+    mine = ours(x, square & real[:, None, None])
+    other = theirs(x, mask=~square, src_key_padding_mask=~real)
+    return (mine - other)[real].abs().max().item()
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("is_causal", [True, False], ids=["causal", "bidirectional"])
+@pytest.mark.parametrize("stack", STACKS, ids=str)
+@torch.no_grad()
+def test_agrees_with_torch(stack: dict[str, object], is_causal: bool, training: bool) -> None:
+    assert difference(small_config(**stack), training, is_causal) < TOLERANCE
+
+
+@pytest.mark.parametrize("twin", WRONG_TWINS.values(), ids=WRONG_TWINS.keys())
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@torch.no_grad()
+def test_a_wrong_twin_does_not(norm: str, twin: Attend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "attend", twin)
+    assert difference(small_config(norm=norm), training=False) > VISIBLE
+
+
+@torch.no_grad()
+def test_nor_does_the_norm_in_the_other_place() -> None:
+    ours = shaken(Encoder(small_config(norm="post")).double())
+    assert isinstance(ours, Encoder)
+    x = torch.randn(2, 7, 12, dtype=torch.float64)
+    other = torch_encoder(ours, small_config(norm="pre"))(x)
+    assert (ours(x) - other).abs().max() > VISIBLE
+
+
+def test_only_pre_norm_ends_in_a_norm() -> None:
+    assert Encoder(small_config(norm="post")).final_norm is None
+    encoder = Encoder(small_config(norm="pre"))
+    assert isinstance(encoder.final_norm, LayerNorm)
+    assert (encoder(torch.randn(2, 5, 12) * 9).var(-1, unbiased=False) - 1).abs().max() < 1e-3
+
+
+def test_maps_come_in_the_order_of_the_blocks() -> None:
+    encoder = Encoder(small_config(num_encoder_layers=3))
+    x = torch.randn(2, 5, 12)
+    maps: list[Tensor] = []
+    encoder(x, None, maps)
+    assert [tuple(weights.shape) for weights in maps] == [(2, 3, 5, 5)] * 3
+    first: list[Tensor] = []
+    encoder.blocks[0](x, None, first)
+    assert torch.equal(maps[0], first[0])

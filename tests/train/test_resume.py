@@ -1,0 +1,304 @@
+"""Stopped at any moment and started again, a run ends with the same bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_run import Crash, CrashAfter, end, metrics, silent, tiny, with_model
+
+import headwise
+from headwise import files as headwise_files
+from headwise.config import RunConfig
+from headwise.errors import RunError
+from headwise.train.loop import train
+
+TESTS = Path(__file__).resolve().parent.parent
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(Path(headwise.__file__).parent.parent), str(TESTS)]),
+    "OMP_NUM_THREADS": "1",
+}
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "accumulate": {"accumulate": 2},
+    "bfloat16": {"precision": "bfloat16"},
+    "adamw": {"optimizer": "adamw", "weight_decay": 0.1, "schedule": "cosine"},
+    "best": {"average_last": 1, "save_every": None},
+    "bleu": {"watch": "bleu", "patience": 1, "max_steps": 12, "average_last": 3},
+    "no-clip": {"clip_norm": 0.0, "schedule": "constant", "label_smoothing": 0.0},
+}
+MODELS: dict[str, dict[str, Any]] = {
+    "plain": {"attention_dropout": 0.1, "feedforward_dropout": 0.1},
+    "adamw": {"norm": "pre", "positions": "learned", "tie_embeddings": False, "attention_bias": True},
+}
+
+
+def config_of(variant: str, folder: Path) -> RunConfig:
+    return with_model(tiny(folder, **VARIANTS[variant]), **MODELS.get(variant, {}))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+    """The end of a run that was never stopped."""
+    ends: dict[str, dict[str, Any]] = {}
+
+    def of(variant: str) -> dict[str, Any]:
+        if variant not in ends:
+            folder = tmp_path_factory.mktemp("whole") / "run"
+            train(config_of(variant, folder), silent())
+            ends[variant] = end(folder)
+        return ends[variant]
+
+    return of
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_stopped_after_every_step_in_turn_the_end_is_the_same(
+    variant: str, whole: Callable[[str], dict[str, Any]], tmp_path: Path
+) -> None:
+    expected = whole(variant)
+    config = config_of(variant, tmp_path / "run")
+    for step in (1, 3, 5, 4, 6):  # back and forth: what was not saved is trained again
+        with pytest.raises(Crash):
+            train(config, CrashAfter(step))
+    train(config, silent())
+    assert end(tmp_path / "run") == expected
+    train(config, silent())  # a finished run stays as it is
+    assert end(tmp_path / "run") == expected
+
+
+def test_two_runs_end_alike_and_another_seed_does_not(
+    whole: Callable[[str], dict[str, Any]], tmp_path: Path
+) -> None:
+    """The comparison has teeth: one number other than the seed's would be seen."""
+    expected = whole("best")
+    train(config_of("best", tmp_path / "again"), silent())
+    assert end(tmp_path / "again") == expected
+    train(tiny(tmp_path / "other", **VARIANTS["best"], seed=2), silent())
+    other = end(tmp_path / "other")
+    assert other["model"] != expected["model"]
+    assert other["metrics"] != expected["metrics"]
+
+
+def test_a_run_may_be_moved(whole: Callable[[str], dict[str, Any]], tmp_path: Path) -> None:
+    with pytest.raises(Crash):
+        train(config_of("plain", tmp_path / "here"), CrashAfter(5))
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    train(config_of("plain", tmp_path / "there"), silent())
+    assert end(tmp_path / "there") == whole("plain")
+
+
+def crash_at(monkeypatch: pytest.MonkeyPatch, number: int) -> Iterator[None]:
+    """Crash instead of the number-th call that makes a file durable, names it, or removes one."""
+    calls = 0
+
+    def instead(function: Callable[..., object]) -> Callable[..., object]:
+        def call(*given: Any, **named: Any) -> object:
+            nonlocal calls
+            calls += 1
+            if calls == number:
+                raise Crash
+            return function(*given, **named)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", instead(os.fsync))
+        patch.setattr(os, "replace", instead(os.replace))
+        patch.setattr(Path, "unlink", instead(Path.unlink))
+        patch.setattr(headwise_files.contextlib, "suppress", _Nothing)  # a kill tidies nothing up
+        yield
+
+
+class _Nothing:
+    """In place of contextlib.suppress: its block cannot be left out, but the Crash it meets passes."""
+
+    def __init__(self, *errors: type[BaseException]) -> None:
+        self._errors = errors
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> bool:
+        return kind is not None and issubclass(kind, self._errors)
+
+
+@pytest.mark.slow
+def test_crashed_at_every_point_of_every_save_the_end_is_the_same(
+    whole: Callable[[str], dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = whole("plain")
+    number = 0
+    while True:
+        number += 1
+        folder = tmp_path / str(number)
+        config = config_of("plain", folder)
+        crashing = crash_at(monkeypatch, number)
+        next(crashing)
+        try:
+            train(config, silent())
+        except Crash:
+            next(crashing, None)
+        else:
+            next(crashing, None)
+            break  # there were fewer such calls
+        train(config, silent())
+        assert end(folder) == expected, f"crashed at call {number}"
+    assert number > 40
+
+
+KILLER = """
+import json, os, random, shutil, signal, sys, time
+from pathlib import Path
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "tensorboard" else find(name, *rest)
+import torch, yaml, babel.dates, babel.numbers
+from tiny_run import silent, tiny
+from headwise.train.loop import train
+
+torch.set_num_threads(1)
+folder = Path(sys.argv[1])
+config = dict(train_size=200, max_steps=30, validate_every=7, save_every=3, log_every=5, average_last=2, samples=1)
+
+def start(run):
+    child = os.fork()
+    if child == 0:
+        try:
+            train(tiny(run, **config), silent())
+            os._exit(0)
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+            os._exit(1)
+    return child
+
+began = time.monotonic()
+code = os.waitpid(start(folder / "whole"), 0)[1]
+assert code == 0, code
+whole = time.monotonic() - began
+generator = random.Random(1)
+kills, rounds = [], 0
+while len(kills) < 16:
+    run = folder / f"round{rounds}"
+    longest = whole * (0.35, 1.0)[rounds % 2]  # many times soon after a start, or anywhere up to the end
+    rounds += 1
+    while True:
+        delay = generator.uniform(0, longest)
+        child = start(run)
+        began, status = time.monotonic(), (0, 0)
+        while status[0] == 0 and time.monotonic() - began < delay:
+            time.sleep(0.002)
+            status = os.waitpid(child, os.WNOHANG)
+        if status[0] == 0:
+            os.kill(child, signal.SIGKILL)
+            status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status[1]):
+            kills.append(delay)
+            continue
+        assert status[1] == 0, status
+        break
+print(json.dumps({"kills": len(kills), "rounds": rounds, "seconds": whole}))
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_the_end_is_the_same(tmp_path: Path) -> None:
+    """Real processes, SIGKILL; a fork each, since torch takes seconds to import."""
+    result = subprocess.run(
+        [sys.executable, "-c", KILLER, str(tmp_path)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert report["kills"] >= 10
+    expected = end(tmp_path / "whole")
+    for number in range(report["rounds"]):
+        assert end(tmp_path / f"round{number}") == expected
+
+
+TRAINER = """
+import sys
+from pathlib import Path
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "tensorboard" else find(name, *rest)
+import time
+from tiny_run import CrashAfter, silent, tiny
+from headwise.errors import HeadwiseError
+from headwise.train.loop import train
+
+class Slow(CrashAfter):
+    def advance(self, step, *rest):
+        print(step, flush=True)
+        time.sleep(float(sys.argv[2]))
+
+try:
+    train(tiny(Path(sys.argv[1]), save_every=None), Slow(0))
+except HeadwiseError as error:
+    print(type(error).__name__, error)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def start_trainer(folder: Path, pause: float) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", TRAINER, str(folder), str(pause)],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "1\n"
+    return process
+
+
+def test_control_c_saves_says_how_to_go_on_and_changes_nothing(tmp_path: Path) -> None:
+    train(tiny(tmp_path / "whole", save_every=None), silent())
+    folder = tmp_path / "run"
+    process = start_trainer(folder, 0.5)
+    try:
+        with pytest.raises(RunError, match=r"run is being trained by another process; wait for it or stop"):
+            train(tiny(folder, save_every=None), silent())
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[0].splitlines()[-1]
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    stopped = f", everything is saved in {folder}; the same command goes on from there"
+    assert said.startswith("Stopped stopped after step ")
+    assert said.endswith(stopped)
+    assert (folder / "training.safetensors").exists()
+    assert metrics(folder) == metrics(tmp_path / "whole")[: len(metrics(folder))]
+    train(tiny(folder, save_every=None), silent())
+    assert end(folder) == end(tmp_path / "whole")
+
+
+def test_a_second_control_c_interrupts_at_once(tmp_path: Path) -> None:
+    process = start_trainer(tmp_path / "run", 30)
+    try:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=20)[0].splitlines()[-1]
+    finally:
+        process.kill()
+    assert said == "interrupted"
+    train(tiny(tmp_path / "run", save_every=None), silent())
