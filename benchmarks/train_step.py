@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler talks on standard error otherwise
 
 import torch
 from torch import Tensor, nn

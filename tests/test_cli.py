@@ -47,7 +47,10 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["train", DATES, "--model.d_model", "1.5"], "--model.d_model must be a whole number: got '1.5'"),
     (["train", DATES, "--model.d_model="], "--model.d_model must be a whole number: got ''"),
     (["train", DATES, "--model.d_model", "1" * 5000], "--model.d_model must be a whole number: got '111"),
-    (["train", DATES, "--model.d_model", "1" * 400], "--model.d_model must be a whole number below 2**63: got 111"),
+    (
+        ["train", DATES, "--model.d_model", "1" * 400],
+        "--model.d_model must be a whole number below 2**63: got 111",
+    ),
     (["train", DATES, "--model.dropout", "lots"], "--model.dropout must be a number: got 'lots'"),
     (["train", DATES, "--model.dropout", "[" * 2000], "--model.dropout must be a number: got '[[["),
     (["train", DATES, "--model.norm", "pst"], "--model.norm must be one of post, pre: got 'pst'"),
@@ -55,8 +58,14 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["train", DATES, "--train.threads", "x"], "--train.threads must be a whole number or null: got 'x'"),
     (["train", DATES, "--data.dates.languages", "de"], "must be a list such as [de, zh]: got 'de'"),
     (["train", DATES, "--data.dates.languages", "[de"], "must be a list such as [de, zh]: got '[de'"),
-    (["train", DATES, "--data.dates.languages", "[de,xx]"], "languages must be one of de, zh, fr, ja: got 'xx'"),
-    (["train", DATES, "--model.num_heads", "7"], "num_heads must divide d_model: got d_model=128, num_heads=7"),
+    (
+        ["train", DATES, "--data.dates.languages", "[de,xx]"],
+        "languages must be one of de, zh, fr, ja: got 'xx'",
+    ),
+    (
+        ["train", DATES, "--model.num_heads", "7"],
+        "num_heads must divide d_model: got d_model=128, num_heads=7",
+    ),
     (["train", DATES, "--run", " "], "run must name a directory"),
     (["translate"], "RUN must be given"),
     (["translate", "no/where"], "no run no/where; headwise train RECIPE makes one"),
@@ -118,7 +127,10 @@ def seconds_of_help(*arguments: str) -> tuple[float, float]:
     for _ in range(5):
         before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         done = subprocess.run(
-            [sys.executable, "-m", "headwise", *arguments, "--help"], capture_output=True, timeout=60, check=False
+            [sys.executable, "-m", "headwise", *arguments, "--help"],
+            capture_output=True,
+            timeout=60,
+            check=False,
         )
         wall.append(time.perf_counter() - began)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -183,10 +195,18 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ("error", "code", "said"),
     [
         (KeyboardInterrupt(), 130, "headwise: stopped\n"),
-        (Stopped("stopped after step 7;\nthe same command goes on"), 130, "headwise: stopped after step 7; the same"),
+        (
+            Stopped("stopped after step 7;\nthe same command goes on"),
+            130,
+            "headwise: stopped after step 7; the same",
+        ),
         (OSError(28, "No space left on device"), 2, "headwise: No space left on device\n"),
         (MemoryError(), 2, "headwise: not enough memory"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 4 EB"), 2, "headwise: not enough memory"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 4 EB"),
+            2,
+            "headwise: not enough memory",
+        ),
         (BrokenPipeError(), 141, ""),
     ],
 )

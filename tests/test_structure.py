@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # and in the doctor only `probe` may know a model of ours.
 BASE = {"config", "errors", "files", "shapes"}
 MAY_IMPORT: dict[str, set[str]] = {
-    "__init__": {"config", "data", "errors", "model"},
+    "__init__": {"config", "checkpoint", "data", "decode", "errors", "evaluate", "model"},
     "__main__": {"cli"},
     "errors": set(),
     "shapes": set(),
@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "doctor": BASE | {"doctor"},
     "lab": BASE | {"model", "data", "decode", "checkpoint", "evaluate", "see", "train", "lab"},
     "cli": BASE
-    | {"model", "data", "decode", "checkpoint", "evaluate", "see", "train", "doctor", "lab", "cli"},
+    | {"__version__", "model", "data", "decode", "checkpoint", "evaluate", "see", "train", "doctor", "lab", "cli"},
 }
 
 

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headwise.checkpoint.run import Run, load_run
     from headwise.config import (
         DataConfig,
         DatesConfig,
@@ -19,55 +20,77 @@ if TYPE_CHECKING:
         TrainConfig,
     )
     from headwise.data.tokenizer import Tokenizer
+    from headwise.decode.beam import Hypothesis, beam_search
+    from headwise.decode.greedy import greedy
+    from headwise.decode.translate import Translation, Translator
     from headwise.errors import (
         ConfigError,
         DataError,
         HeadwiseError,
         MissingExtra,
         RunError,
+        Stopped,
         StorageError,
         TrainingError,
     )
+    from headwise.evaluate.score import Scores, score
     from headwise.model.attention import MultiHeadAttention, attend
-    from headwise.model.encoder_decoder import EncoderDecoder
+    from headwise.model.encoder_decoder import AttentionMaps, EncoderDecoder
 
     __version__: str
 
 __all__ = [
+    "AttentionMaps",
     "ConfigError",
     "DataConfig",
     "DataError",
     "DatesConfig",
     "EncoderDecoder",
     "HeadwiseError",
+    "Hypothesis",
     "MissingExtra",
     "ModelConfig",
     "MultiHeadAttention",
     "ParallelConfig",
+    "Run",
     "RunConfig",
     "RunError",
+    "Scores",
+    "Stopped",
     "StorageError",
     "Tokenizer",
     "TrainConfig",
     "TrainingError",
+    "Translation",
+    "Translator",
     "__version__",
     "attend",
+    "beam_search",
+    "greedy",
+    "load_run",
+    "score",
 ]
 
 _MODULES = {
+    "checkpoint.run": ("Run", "load_run"),
     "config": ("DataConfig", "DatesConfig", "ModelConfig", "ParallelConfig", "RunConfig", "TrainConfig"),
     "data.tokenizer": ("Tokenizer",),
+    "decode.beam": ("Hypothesis", "beam_search"),
+    "decode.greedy": ("greedy",),
+    "decode.translate": ("Translation", "Translator"),
     "errors": (
         "ConfigError",
         "DataError",
         "HeadwiseError",
         "MissingExtra",
         "RunError",
+        "Stopped",
         "StorageError",
         "TrainingError",
     ),
+    "evaluate.score": ("Scores", "score"),
     "model.attention": ("MultiHeadAttention", "attend"),
-    "model.encoder_decoder": ("EncoderDecoder",),
+    "model.encoder_decoder": ("AttentionMaps", "EncoderDecoder"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

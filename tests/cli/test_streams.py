@@ -126,7 +126,9 @@ def test_output_into_a_directory_is_refused(tmp_path: Path) -> None:
         write_lines(str(tmp_path), lambda put: None)
 
 
-def test_each_line_is_flushed(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_line_is_flushed(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[bytes] = []
 
     def write(put: Callable[[str], None]) -> None:

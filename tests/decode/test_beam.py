@@ -198,6 +198,10 @@ def test_fewer_are_returned_only_where_fewer_exist() -> None:
     model = toy(1, end_bias=1.0, vocab_size=LEXICON)
     found = beam_search(model, source_of([[3, 4], [5]]), MARKS, 50, torch.tensor([1, 2]), 1.0, 50)
     assert [len(row) for row in found] == [1 + 3, 1 + 3 + 9]
+    # one word: places of the beam stay empty, and must not be taken for sentences that end
+    found = beam_search(toy(1, vocab_size=4), source_of([[]]), MARKS, 8, 7, 1.0, 8)
+    assert sorted(len(h.ids) for h in found[0] if h.is_finished) == [0, 1, 2, 3, 4, 5, 6]
+    assert found[0][-1].ids == [3] * 7 and not found[0][-1].is_finished
     found = beam_search(toy(1, vocab_size=3), source_of([[]]), MARKS, 3, 4, 1.0, 3)
     assert [(h.ids, h.is_finished) for h in found[0]] == [([], True)]
 
@@ -219,6 +223,11 @@ def test_of_equal_hypotheses_those_with_lower_ids_are_kept(vocab_size: int) -> N
     marks = ToyMarks(pad_id=0, bos_id=2, eos_id=7)
     found = beam_search(model, source_of([[3, 4], [3]]), marks, 3, 3, 0.0, 3)
     assert [[h.ids for h in row] for row in found] == [[[1, 1, 1], [1, 1, 3], [1, 1, 4]]] * 2
+    # three levels of logits: ties at every rank, the last one that is taken included
+    model.bias.copy_(torch.randint(0, 3, (vocab_size,)))
+    found = beam_search(model.double(), source_of([[3, 4]]), MARKS, 5, 2, 1.0, 5)
+    expected = plain_beam_search(model, [3, 4], 5, 2, 1.0)
+    assert [h.ids for h in found[0]] == [h.ids for h in expected[:5]]
 
 
 def test_scores_are_float32_at_least() -> None:

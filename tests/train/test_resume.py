@@ -64,12 +64,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str,
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_stopped_after_every_step_in_turn_the_end_is_the_same(
+def test_stopped_again_and_again_the_end_is_the_same(
     variant: str, whole: Callable[[str], dict[str, Any]], tmp_path: Path
 ) -> None:
     expected = whole(variant)
     config = config_of(variant, tmp_path / "run")
-    for step in (1, 3, 5, 4, 6):  # back and forth: what was not saved is trained again
+    for step in (1, 3, 5, 6):  # what was not saved is trained again
         with pytest.raises(Crash):
             train(config, CrashAfter(step))
     train(config, silent())
@@ -159,13 +159,14 @@ def test_crashed_at_every_point_of_every_save_the_end_is_the_same(
 
 
 KILLER = """
-import json, os, random, shutil, signal, sys, time
+import json, os, random, signal, sys, time
 from pathlib import Path
 import importlib.util
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "tensorboard" else find(name, *rest)
 import torch, yaml, babel.dates, babel.numbers
 from tiny_run import silent, tiny
+from headwise.data.corpus import load_corpus
 from headwise.train.loop import train
 
 torch.set_num_threads(1)
@@ -184,15 +185,17 @@ def start(run):
             os._exit(1)
     return child
 
+load_corpus(tiny(folder, **config).data)  # babel reads its locales once for all children
+os.waitpid(start(folder / "warm"), 0)
 began = time.monotonic()
 code = os.waitpid(start(folder / "whole"), 0)[1]
 assert code == 0, code
 whole = time.monotonic() - began
 generator = random.Random(1)
 kills, rounds = [], 0
-while len(kills) < 16:
+while len(kills) < 12:
     run = folder / f"round{rounds}"
-    longest = whole * (0.35, 1.0)[rounds % 2]  # many times soon after a start, or anywhere up to the end
+    longest = whole * (0.3, 1.0)[rounds % 2]  # many times soon after a start, or anywhere up to the end
     rounds += 1
     while True:
         delay = generator.uniform(0, longest)
@@ -206,6 +209,7 @@ while len(kills) < 16:
             status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status[1]):
             kills.append(delay)
+            longest *= 1.2  # or a slow start might never reach the first save
             continue
         assert status[1] == 0, status
         break

@@ -11,7 +11,7 @@ import reprlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
-from typing import Any, cast, get_args
+from typing import Any, cast, get_args, get_origin
 
 from jsonargparse import ArgumentParser
 
@@ -127,8 +127,14 @@ class CommandParser:
 
         Errors: ConfigError for a value of another type, naming the key and `where` it stands.
         """
+        # the library would read a text again and take "null" in quotes for null
+        texts = {
+            path: v for path, v in values.items() if isinstance(v, str) and _takes_text(self._hints[path])
+        }
         nested: dict[str, Any] = {}
         for path, value in values.items():
+            if path in texts:
+                continue
             *above, name = path.split(".")
             level = nested
             for part in above:
@@ -138,7 +144,10 @@ class CommandParser:
             parsed = self._parser.parse_object(nested, defaults=False)
         except _FAULTS as error:
             raise self._reworded(error, {path: f"{where}: {path}" for path in values}, values) from error
-        return {path: self._value(f"{where}: {path}", path, parsed[path]) for path in values}
+        return {
+            path: texts[path] if path in texts else self._value(f"{where}: {path}", path, parsed[path])
+            for path in values
+        }
 
     def answers_help(self, arguments: Sequence[str]) -> bool:
         """Print the help if it is asked for; nothing else is then done, or complained about."""
@@ -211,6 +220,10 @@ class CommandParser:
             key = found[1]
             return ConfigError(f"{names[key]} must be {expected(self._hints[key])}: got {brief(given[key])}")
         return ConfigError(" ".join(str(error).split())[:300] or type(error).__name__)
+
+
+def _takes_text(hint: Any) -> bool:
+    return hint is str or (str in get_args(hint) and get_origin(hint) is not tuple)
 
 
 def _bounded(name: str) -> str:

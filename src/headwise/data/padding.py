@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 
+@runtime_checkable
 class Marks(Protocol):
     """The ids of the special tokens; a Tokenizer is one."""
 
@@ -32,7 +33,7 @@ class Marks(Protocol):
 def pad_rows(rows: Sequence[Sequence[int]], pad_id: int) -> Int[Tensor, "B T"]:
     """Fill every row up to the longest with pad_id, on the right."""
     longest = max(map(len, rows))
-    return torch.tensor([[*row, *[pad_id] * (longest - len(row))] for row in rows])
+    return torch.tensor([[*row, *[pad_id] * (longest - len(row))] for row in rows], dtype=torch.long)
 
 
 def pad_sources(rows: Sequence[Sequence[int]], marks: Marks) -> Int[Tensor, "B Ts"]:

@@ -19,7 +19,7 @@ from headwise.model.positions import LearnedPositions
 # W_Q, W_K, W_V                Xavier-uniform, each by its own fan             scores of variance 1 or less
 # W_O                          Xavier-uniform, gain 1 or 1 / sqrt(num_heads)   config.output_gain
 # feed-forward matrices        Xavier-uniform
-# embeddings (and tied output) normal, std 1 / sqrt(d_model)                   times sqrt(d_model): std 1, as positions
+# embeddings (and tied output) normal, std 1 / sqrt(d_model)                   times sqrt(d_model): std 1, as positions; 1 if unscaled
 # untied output                Xavier-uniform
 # learned positions            normal, std 0.02                                small beside the embeddings
 # norms                        gain 1, bias 0

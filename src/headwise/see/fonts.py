@@ -51,13 +51,12 @@ class LabelFonts:
         from matplotlib import font_manager
 
         self.plain = Path(font_manager.findfont("DejaVu Sans"))
-        characters = {c for text in texts for c in text if c.isprintable()}
-        foreign = characters - _charted(self.plain, characters)
+        characters = {character for text in texts for character in text}
+        self._foreign = characters - _charted(self.plain, characters)
         installed = sorted(map(Path, font_manager.findSystemFonts())) if fonts is None else fonts
-        self.other = _widest(installed, foreign)
-        covered = _charted(self.other, characters) if self.other else set[str]()
-        self.missing = foreign - covered
-        self._foreign, self._covered = foreign, covered
+        self.other = _widest(installed, self._foreign)
+        self._covered = _charted(self.other, characters) if self.other else set[str]()
+        self.missing = {character for character in self._foreign - self._covered if character.isprintable()}
 
     def fit(self, text: str) -> tuple[str, Path]:
         """The text as it can be drawn, and the font file to draw it with."""
@@ -72,7 +71,7 @@ class LabelFonts:
         """One line for the user when characters are missing, else None."""
         if not self.missing:
             return None
-        is_east_asian = any("\u2e80" <= c <= "\U0003ffff" for c in self.missing)
+        is_east_asian = any("\u2e80" <= c <= "\ufaff" or "\U00020000" <= c for c in self.missing)
         kind = "Chinese or Japanese characters" if is_east_asian else "these characters"
         remedy = "; Noto Sans CJK has them (package fonts-noto-cjk)" if is_east_asian else ""
         some = sorted(self.missing)[:5]
@@ -106,7 +105,9 @@ def _widest(fonts: Iterable[Path], characters: set[str]) -> Path | None:
 def _charted(font: Path, characters: set[str]) -> set[str]:
     """Those of the characters that the font's own character map has."""
     face = _open(font)
-    return set() if face is None else {c for c in characters if face.get_char_index(ord(c))}
+    return (
+        set() if face is None else {c for c in characters if c.isprintable() and face.get_char_index(ord(c))}
+    )
 
 
 def _open(font: Path) -> FT2Font | None:

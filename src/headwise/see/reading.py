@@ -50,16 +50,19 @@ def read_sentence(model: EncoderDecoder, tokenizer: Tokenizer, text: str) -> Rea
     if not 1 <= len(ids) <= reach:
         raise DataError(f"the sentence must have between 1 and {reach} tokens: got {len(ids)}")
     source = pad_sources([ids], tokenizer)  # [1, Ts]
-    written = greedy(model, source, tokenizer, min(2 * len(ids) + 20, reach))[0]
-    target = torch.tensor([[tokenizer.bos_id, *written]])  # [1, Tt]
+    limit = min(2 * len(source[0]) + 20, reach)
+    written = greedy(model, source, tokenizer, limit)[0]
+    # the end mark was chosen last, but for a translation that ran out of room
+    chosen = written if len(written) == limit else [*written, tokenizer.eos_id]
+    known = [tokenizer.bos_id, *chosen[:-1]]
+    target = torch.tensor([known])  # [1, Tt]
     maps = AttentionMaps()
     was_training = model.training
     model.eval()
     model(source, target, maps)
     model.train(was_training)
     source_names = tokenizer.names([*ids, tokenizer.eos_id])
-    known = tokenizer.names([tokenizer.bos_id, *written])
-    chosen = tokenizer.names([*written, tokenizer.eos_id])
+    known_names, chosen_names = tokenizer.names(known), tokenizer.names(chosen)
     read, write = "source: read", "target: written"
 
     def first(layers: list[Tensor]) -> list[Tensor]:
@@ -67,7 +70,7 @@ def read_sentence(model: EncoderDecoder, tokenizer: Tokenizer, text: str) -> Rea
 
     return Reading(
         translation=tokenizer.decode([written])[0],
-        cross=Seen(first(maps.cross), source_names, chosen, (read, write)),
+        cross=Seen(first(maps.cross), source_names, chosen_names, (read, write)),
         encoder=Seen(first(maps.encoder), source_names, source_names, (read, "source: reading")),
-        decoder=Seen(first(maps.decoder), known, chosen, ("target: known", write)),
+        decoder=Seen(first(maps.decoder), known_names, chosen_names, ("target: known", write)),
     )

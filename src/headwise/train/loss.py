@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 _CHUNK_BYTES = 16 << 20  # of logits at a time: about a last-level cache
 _CHUNK_ROWS = 256  # but no fewer tokens than this: each chunk also reads the weight and adds to its gradient
@@ -30,15 +31,19 @@ def cross_entropy(
     q = (1 - eps) onehot(label) + eps / V        Rethinking the Inception Architecture, section 7
 
     In nats, divided by `divisor` (the number of tokens of a step gives the mean; dividing here costs
-    nothing, dividing the result would cost a pass over the weight's gradient). Padding is the caller's to leave out (`supervised`). Under autocast the products run in
-    its dtype, the softmax in float32.
+    nothing, dividing the result would cost a pass over the weight's gradient). Padding is the
+    caller's to leave out (`supervised`). Under autocast the products run in its dtype, the softmax
+    in float32.
+    Errors: RuntimeError at a second backward through the same loss: its gradients were handed over.
     Law: equal to torch's cross_entropy of the whole logits, value and gradients.
     """
     if not torch.is_grad_enabled():  # a Function cannot tell: it would make the gradients all the same
         hidden, weight = hidden.detach(), weight.detach()
     return cast(
         Tensor,
-        _ChunkedCrossEntropy.apply(hidden, weight, labels, label_smoothing, divisor),  # pyright: ignore[reportUnknownMemberType]
+        _ChunkedCrossEntropy.apply(  # pyright: ignore[reportUnknownMemberType]
+            hidden, weight, labels, label_smoothing, divisor
+        ),
     )
 
 
@@ -70,11 +75,16 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
+    @once_differentiable
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, output: Tensor
     ) -> tuple[Tensor, Tensor, None, None, None]:
-        hidden_gradient, weight_gradient = ctx.gradients
-        if output.device.type != "cpu" or output.item() != 1:  # a pass over the weight is worth a look at one number
+        if ctx.gradients is None:
+            raise RuntimeError("this loss was differentiated already: expected one backward; compute it again")
+        # handed over, not kept: a second owner would make autograd copy the weight's gradient
+        (hidden_gradient, weight_gradient), ctx.gradients = ctx.gradients, None
+        # a pass over the weight is worth a look at one number
+        if output.device.type != "cpu" or output.item() != 1:
             hidden_gradient, weight_gradient = hidden_gradient * output, weight_gradient * output
         return hidden_gradient, weight_gradient, None, None, None
 

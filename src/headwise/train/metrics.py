@@ -28,7 +28,8 @@ class Metrics:
                     f"{path} is damaged: expected at least {valid_bytes} bytes, got {size}; restore it"
                 )
             self._file = path.open("ab")
-            self._file.truncate(valid_bytes)
+            if size > valid_bytes:
+                self._file.truncate(valid_bytes)
         self._path = path
         self.bytes = valid_bytes
         self._board = _tensorboard(path.parent / "tensorboard", step)

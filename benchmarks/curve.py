@@ -1,0 +1,67 @@
+"""Print a run's learning curve as a Markdown table, from its metrics.jsonl.
+
+    python benchmarks/curve.py RUN [--every 5]
+
+Losses in nats a token: training with label smoothing, validation without. Minutes are of the
+process that wrote the line, so they are whole for a run that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+
+def rows(lines: list[dict[str, Any]]) -> list[list[str]]:
+    """One row for each validation, with the training line before it."""
+    table: list[list[str]] = []
+    logged: dict[str, Any] = {}
+    for line in lines:
+        if "loss" in line:
+            logged = line
+        elif "validation_loss" in line and logged:
+            table.append(
+                [
+                    f"{line['step']:,}",
+                    str(logged["epoch"] + 1),
+                    f"{logged['tokens'] / 1e6:.1f}",
+                    f"{logged['seconds'] / 60:.1f}",
+                    f"{logged['loss']:.3f}",
+                    f"{line['validation_loss']:.4f}",
+                    f"{line['validation_perplexity']:.2f}",
+                    f"{line['validation_accuracy']:.1%}",
+                ]
+            )
+    return table
+
+
+def main() -> None:
+    """Print the table and the totals."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--every", type=int, default=5, help="print every Nth validation, and the last")
+    options = parser.parse_args()
+    text = (options.run / "metrics.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    header = ["step", "epoch", "M target tokens", "minutes", "training loss", "validation loss", "perplexity", "accuracy"]
+    table = rows(lines)
+    print(f"| {' | '.join(header)} |\n|{' ---: |' * len(header)}")
+    for number, row in enumerate(table, 1):
+        if number % options.every == 0 or number == len(table):
+            print(f"| {' | '.join(row)} |")
+    logged = [line for line in lines if "loss" in line]
+    final = [line for line in lines if "final_loss" in line]
+    if logged:
+        last = logged[-1]
+        print(
+            f"\n{last['step']:,} steps, {last['tokens']:,} target tokens in {last['seconds'] / 60:.1f} minutes "
+            f"({last['tokens_per_second']:,.0f} a second)"
+        )
+    if final:
+        print(f"final weights: validation loss {final[-1]['final_loss']:.4f}, perplexity {final[-1]['final_perplexity']:.2f}")
+
+
+if __name__ == "__main__":
+    main()
