@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+import headwise
 from headwise.checkpoint.run import RunFiles
 from headwise.checkpoint.settings import read_config
 from headwise.checkpoint.weights import load_tensors
 from headwise.config import DataConfig, DatesConfig, ModelConfig, RunConfig, TrainConfig
 from headwise.train.progress import View
 
+# of processes that import this file
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(Path(headwise.__file__).parent.parent), str(Path(__file__).parent)]),
+    "OMP_NUM_THREADS": "1",
+}
 TIMES = ("seconds", "tokens_per_second")
 
 

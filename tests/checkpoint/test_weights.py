@@ -44,7 +44,9 @@ def test_bits_and_description_come_back(path: Path) -> None:
 
 def test_equal_content_is_an_equal_file_and_nothing_lies_beside(path: Path) -> None:
     before = path.read_bytes()
-    save_tensors(path, dict(reversed(TENSORS.items())), {"kind": "model", "step": 3, "number": 0.1, "name": "süß"})
+    save_tensors(
+        path, dict(reversed(TENSORS.items())), {"kind": "model", "step": 3, "number": 0.1, "name": "süß"}
+    )
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]
 

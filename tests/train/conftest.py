@@ -8,9 +8,9 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from headwise.train import prepare
-from headwise.data.corpus import Corpus, load_corpus
 from headwise.config import DataConfig
+from headwise.data.corpus import Corpus, load_corpus
+from headwise.train import prepare
 
 _corpora: dict[DataConfig, Corpus] = {}
 

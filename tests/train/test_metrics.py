@@ -44,7 +44,9 @@ def test_a_file_shorter_than_remembered_is_damaged(content: bytes | None, tmp_pa
     path = tmp_path / "metrics.jsonl"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(RunError, match=rf"metrics\.jsonl is damaged: .* 100 bytes, got {len(content or b'')}"):
+    with pytest.raises(
+        RunError, match=rf"metrics\.jsonl is damaged: .* 100 bytes, got {len(content or b'')}"
+    ):
         Metrics(path, 100, 1)
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_run import tiny, with_model
 from torch import Tensor, nn
 
 from headwise.config import TrainConfig
 from headwise.errors import RunError
 from headwise.model.encoder_decoder import EncoderDecoder
 from headwise.train.optim import make_optimizer, optimizer_tensors, restore_optimizer, set_learning_rate
+from tiny_run import tiny, with_model
 
 PATH = Path("training.safetensors")
 
@@ -32,9 +32,7 @@ def by_hand(
         m = config.beta1 * m + (1 - config.beta1) * gradient
         v = config.beta2 * v + (1 - config.beta2) * gradient**2
         m_hat, v_hat = m / (1 - config.beta1**t), v / (1 - config.beta2**t)
-        parameter = (
-            parameter - rate * m_hat / (v_hat.sqrt() + config.adam_eps) - rate * decay * parameter
-        )
+        parameter = parameter - rate * m_hat / (v_hat.sqrt() + config.adam_eps) - rate * decay * parameter
     return parameter
 
 

@@ -5,29 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_run import Crash, CrashAfter, end, metrics, silent, tiny, with_model
 
-import headwise
 from headwise import files as headwise_files
 from headwise.config import RunConfig
-from headwise.errors import RunError
 from headwise.train.loop import train
-
-TESTS = Path(__file__).resolve().parent.parent
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": os.pathsep.join([str(Path(headwise.__file__).parent.parent), str(TESTS)]),
-    "OMP_NUM_THREADS": "1",
-}
+from tiny_run import ENVIRONMENT, Crash, CrashAfter, end, silent, tiny, with_model
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -171,7 +160,7 @@ from headwise.train.loop import train
 
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])
-config = dict(train_size=200, max_steps=30, validate_every=7, save_every=3, log_every=5, average_last=2, samples=1)
+config = dict(train_size=200, max_steps=30, validate_every=7, save_every=3, log_every=5, samples=1)
 
 def start(run):
     child = os.fork()
@@ -234,75 +223,3 @@ def test_killed_at_random_moments_the_end_is_the_same(tmp_path: Path) -> None:
     expected = end(tmp_path / "whole")
     for number in range(report["rounds"]):
         assert end(tmp_path / f"round{number}") == expected
-
-
-TRAINER = """
-import sys
-from pathlib import Path
-import importlib.util
-find = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *rest: None if name == "tensorboard" else find(name, *rest)
-import time
-from tiny_run import CrashAfter, silent, tiny
-from headwise.errors import HeadwiseError
-from headwise.train.loop import train
-
-class Slow(CrashAfter):
-    def advance(self, step, *rest):
-        print(step, flush=True)
-        time.sleep(float(sys.argv[2]))
-
-try:
-    train(tiny(Path(sys.argv[1]), save_every=None), Slow(0))
-except HeadwiseError as error:
-    print(type(error).__name__, error)
-except KeyboardInterrupt:
-    print("interrupted")
-"""
-
-
-def start_trainer(folder: Path, pause: float) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", TRAINER, str(folder), str(pause)],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "1\n"
-    return process
-
-
-def test_control_c_saves_says_how_to_go_on_and_changes_nothing(tmp_path: Path) -> None:
-    train(tiny(tmp_path / "whole", save_every=None), silent())
-    folder = tmp_path / "run"
-    process = start_trainer(folder, 0.5)
-    try:
-        with pytest.raises(RunError, match=r"run is being trained by another process; wait for it or stop"):
-            train(tiny(folder, save_every=None), silent())
-        process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=60)[0].splitlines()[-1]
-    finally:
-        process.kill()
-    assert process.returncode == 0
-    stopped = f", everything is saved in {folder}; the same command goes on from there"
-    assert said.startswith("Stopped stopped after step ")
-    assert said.endswith(stopped)
-    assert (folder / "training.safetensors").exists()
-    assert metrics(folder) == metrics(tmp_path / "whole")[: len(metrics(folder))]
-    train(tiny(folder, save_every=None), silent())
-    assert end(folder) == end(tmp_path / "whole")
-
-
-def test_a_second_control_c_interrupts_at_once(tmp_path: Path) -> None:
-    process = start_trainer(tmp_path / "run", 30)
-    try:
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
-        assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=20)[0].splitlines()[-1]
-    finally:
-        process.kill()
-    assert said == "interrupted"
-    train(tiny(tmp_path / "run", save_every=None), silent())

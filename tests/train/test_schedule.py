@@ -52,9 +52,7 @@ def test_constant_rises_then_stays() -> None:
 
 @pytest.mark.parametrize("step", [*range(10, 111, 7), 110])
 def test_cosine_is_sgdr_equation_5(step: int) -> None:
-    config = TrainConfig(
-        warmup_steps=10, max_steps=110, learning_rate=2.0, final_rate=0.1, schedule="cosine"
-    )
+    config = TrainConfig(warmup_steps=10, max_steps=110, learning_rate=2.0, final_rate=0.1, schedule="cosine")
     low, high = 0.2, 2.0
     sgdr = low + 0.5 * (high - low) * (1 + math.cos(math.pi * (step - 10) / 100))
     assert learning_rate(step, config, 512) == pytest.approx(sgdr, rel=1e-13)

@@ -13,7 +13,7 @@ from torch import nn
 from headwise.checkpoint.weights import load_tensors, save_tensors
 from headwise.config import TrainConfig
 from headwise.errors import RunError
-from headwise.train.optim import make_optimizer, set_learning_rate
+from headwise.train.optim import _MOMENTS, make_optimizer, set_learning_rate
 from headwise.train.state import Progress, load_state, save_state
 
 PROGRESS = Progress(
@@ -103,7 +103,11 @@ def test_a_header_without_its_fields_is_named(progress: object, path: Path) -> N
         ({"random": torch.zeros(3, dtype=torch.uint8)}, "training.safetensors is damaged"),
         ({"random": torch.full((5056,), 255, dtype=torch.uint8)}, "training.safetensors is damaged"),
         (
-            {f"optimizer.{p}.{m}": None for p in ("weight", "bias") for m in ("step", "exp_avg", "exp_avg_sq")},
+            {
+                f"optimizer.{p}.{m}": None
+                for p in ("weight", "bias")
+                for m in ("step", "exp_avg", "exp_avg_sq")
+            },
             "it has no optimizer moments",
         ),
     ],

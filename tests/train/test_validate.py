@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_run import tiny
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -16,6 +15,7 @@ from headwise.config import RunConfig
 from headwise.model.encoder_decoder import EncoderDecoder
 from headwise.train.prepare import Prepared, prepare
 from headwise.train.validate import Validation, validate
+from tiny_run import tiny
 
 
 @pytest.fixture(name="config")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -22,11 +22,11 @@ from headwise.config import RunConfig
 from headwise.errors import ConfigError
 
 _LARGEST = 1_000_000
-# What PyYAML raises, beside its own errors, for nesting too deep and values such as `!!int x` or `!!timestamp x`.
+# What PyYAML raises, beside its own errors, for nesting too deep and values such as `!!int x`.
 _FAULTS = (ValueError, TypeError, AttributeError, KeyError, IndexError, OverflowError, RecursionError)
 
 
-def read_recipe(path: Path, sections: list[Section]) -> dict[str, Any]:
+def read_recipe(path: Path, sections: Sequence[Section]) -> dict[str, Any]:
     """Path of each setting -> its value as YAML reads it; types are checked by whoever asks.
 
     Errors: ConfigError naming the file when it cannot be read, is not YAML (with the line), or holds a

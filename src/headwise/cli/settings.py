@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
 from types import NoneType
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
@@ -40,7 +41,8 @@ class Section:
     settings: tuple[Setting, ...]
 
 
-def sections(cls: type[Any] = RunConfig, path: str = "") -> list[Section]:
+@cache
+def sections(cls: type[Any] = RunConfig, path: str = "") -> tuple[Section, ...]:
     """The sections of a configuration class, outer before inner."""
     hints, docs = get_type_hints(cls), _documented(cls)
     mine: list[Setting] = []
@@ -53,7 +55,7 @@ def sections(cls: type[Any] = RunConfig, path: str = "") -> list[Section]:
             assert field.default is not MISSING, f"{name} needs a default: a recipe may leave it out"
             mine.append(Setting(name, hint, field.default, docs[field.name]))
     title = inspect.getdoc(cls) or ""
-    return [Section(path.rstrip("."), title.partition("\n")[0].rstrip("."), tuple(mine)), *inner]
+    return (Section(path.rstrip("."), title.partition("\n")[0].rstrip("."), tuple(mine)), *inner)
 
 
 def build(values: Mapping[str, Any], cls: type[Any] = RunConfig, path: str = "") -> Any:

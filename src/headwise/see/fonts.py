@@ -71,7 +71,7 @@ class LabelFonts:
         """One line for the user when characters are missing, else None."""
         if not self.missing:
             return None
-        is_east_asian = any("\u2e80" <= c <= "\ufaff" or "\U00020000" <= c for c in self.missing)
+        is_east_asian = any("\u2e80" <= c <= "\ufaff" or c >= "\U00020000" for c in self.missing)
         kind = "Chinese or Japanese characters" if is_east_asian else "these characters"
         remedy = "; Noto Sans CJK has them (package fonts-noto-cjk)" if is_east_asian else ""
         some = sorted(self.missing)[:5]

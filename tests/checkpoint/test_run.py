@@ -1,0 +1,156 @@
+"""Opening a run's directory, and loading a run to use it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from headwise.checkpoint.run import RunFiles, load_run, open_run, save_model
+from headwise.checkpoint.weights import load_tensors, save_tensors
+from headwise.config import ModelConfig, RunConfig
+from headwise.data.tokenizer import Tokenizer
+from headwise.errors import RunError, StorageError
+from headwise.model.encoder_decoder import EncoderDecoder
+from tiny_run import tiny
+
+
+def make(folder: Path, text: str = "one two three") -> RunConfig:
+    """A run as training leaves it, of random weights."""
+    config = tiny(folder)
+    with open_run(config) as files:
+        tokenizer = Tokenizer.train([text], 64)
+        tokenizer.save(files.tokenizer)
+        model = EncoderDecoder(config.model.with_vocabulary(tokenizer.vocab_size, tokenizer.pad_id))
+        save_model(files, model, 3)
+    return config
+
+
+@pytest.fixture(name="folder")
+def a_run(tmp_path: Path) -> Path:
+    make(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_run_is_loaded_ready_for_use(folder: Path) -> None:
+    run = load_run(folder)
+    assert run.config == tiny(folder)
+    assert not run.model.training
+    tensors, about = load_tensors(RunFiles(folder).model)
+    assert about["step"] == 3
+    assert all(torch.equal(p, tensors[name]) for name, p in run.model.named_parameters())
+
+
+def test_a_run_from_before_fingerprints_is_loaded(folder: Path) -> None:
+    path = RunFiles(folder).model
+    save_tensors(path, load_tensors(path)[0], {"kind": "model", "step": 3})
+    load_run(folder)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "tokenizer.json", "model.safetensors"])
+def test_what_is_missing_or_damaged_is_named(name: str, folder: Path) -> None:
+    path = folder / name
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(RunError, match=name):
+        load_run(folder)
+    path.unlink()
+    with pytest.raises(RunError, match=name):
+        load_run(folder)
+
+
+def test_another_tokenizer_of_the_same_size_is_refused(folder: Path, tmp_path: Path) -> None:
+    make(tmp_path / "other", "eno owt eerht")
+    shutil.copy(tmp_path / "other" / "tokenizer.json", folder / "tokenizer.json")
+    with pytest.raises(RunError, match=r"tokenizer\.json is not the one that .* was trained with"):
+        load_run(folder)
+
+
+def test_what_is_no_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="nowhere is not a directory"):
+        load_run(tmp_path / "nowhere")
+    with pytest.raises(RunError, match="is not a run: it has no config"):
+        load_run(tmp_path)
+
+
+def test_another_configuration_is_refused_with_every_difference(folder: Path) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    config = tiny(folder, max_steps=99)
+    config = replace(config, model=replace(config.model, d_model=32))
+    with pytest.raises(RunError) as raised, open_run(config):
+        pass
+    for part in (
+        "model.d_model: the run has 16, asked for 32",
+        "train.max_steps: the run has 6, asked for 99",
+    ):
+        assert part in str(raised.value)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_somebodys_directory_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with (
+        pytest.raises(RunError, match=r"not empty and not a run \(it holds thesis\.tex\)"),
+        open_run(tiny(tmp_path)),
+    ):
+        pass
+    assert os.listdir(tmp_path) == ["thesis.tex"]
+
+
+def test_an_empty_directory_or_one_of_a_killed_start_is_taken(tmp_path: Path) -> None:
+    (tmp_path / ".config.yaml.writing").write_text("ha")
+    with open_run(tiny(tmp_path)) as files:
+        assert files.config.exists()
+    assert sorted(os.listdir(tmp_path)) == [".lock", "config.yaml"]
+
+
+@pytest.mark.parametrize("below", ["", "run", "run/deep"])
+def test_a_file_is_no_directory(below: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with (
+        pytest.raises((RunError, StorageError), match="choose another --run"),
+        open_run(tiny(tmp_path / "file" / below)),
+    ):
+        pass
+    assert (tmp_path / "file").read_text() == "x"
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_an_impossible_name_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="choose another --run"), open_run(tiny(tmp_path / name)):
+        pass
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_without_permission_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StorageError, match="Permission denied"), open_run(tiny(tmp_path / "run")):
+        pass
+
+
+def test_a_run_is_open_once_and_free_afterwards(folder: Path) -> None:
+    with open_run(tiny(folder)):
+        with pytest.raises(RunError, match="is being trained by another process"), open_run(tiny(folder)):
+            pass
+        load_run(folder)  # to use it is always allowed
+    with open_run(tiny(folder)):
+        pass
+
+
+def test_a_new_runs_configuration_is_the_lock_holders(tmp_path: Path) -> None:
+    """The loser of a race for a new directory must not have written its own configuration there."""
+    with open_run(tiny(tmp_path / "run")) as files:
+        with pytest.raises(RunError), open_run(tiny(tmp_path / "run", max_steps=99)):
+            pass
+        assert "max_steps: 6" in files.config.read_text()
+
+
+def test_a_vocabulary_that_does_not_fit_is_the_runs_fault(folder: Path) -> None:
+    path = RunFiles(folder).config
+    path.write_text(path.read_text().replace("vocab_size: null", "vocab_size: 17", 1))
+    assert ModelConfig().vocab_size is None
+    with pytest.raises(RunError, match=r"config\.yaml does not fit .*tokenizer\.json"):
+        load_run(folder)
