@@ -39,13 +39,24 @@ def rows(lines: list[dict[str, Any]]) -> list[list[str]]:
 
 def main() -> None:
     """Print the table and the totals."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", type=Path)
     parser.add_argument("--every", type=int, default=5, help="print every Nth validation, and the last")
     options = parser.parse_args()
     text = (options.run / "metrics.jsonl").read_text(encoding="utf-8")
     lines = [json.loads(line) for line in text.splitlines()]
-    header = ["step", "epoch", "M target tokens", "minutes", "training loss", "validation loss", "perplexity", "accuracy"]
+    header = [
+        "step",
+        "epoch",
+        "M target tokens",
+        "minutes",
+        "training loss",
+        "validation loss",
+        "perplexity",
+        "accuracy",
+    ]
     table = rows(lines)
     print(f"| {' | '.join(header)} |\n|{' ---: |' * len(header)}")
     for number, row in enumerate(table, 1):
@@ -56,11 +67,12 @@ def main() -> None:
     if logged:
         last = logged[-1]
         print(
-            f"\n{last['step']:,} steps, {last['tokens']:,} target tokens in {last['seconds'] / 60:.1f} minutes "
-            f"({last['tokens_per_second']:,.0f} a second)"
+            f"\n{last['step']:,} steps, {last['tokens']:,} target tokens in {last['seconds'] / 60:.1f} "
+            f"minutes ({last['tokens_per_second']:,.0f} a second)"
         )
     if final:
-        print(f"final weights: validation loss {final[-1]['final_loss']:.4f}, perplexity {final[-1]['final_perplexity']:.2f}")
+        loss, perplexity = final[-1]["final_loss"], final[-1]["final_perplexity"]
+        print(f"final weights: validation loss {loss:.4f}, perplexity {perplexity:.2f}")
 
 
 if __name__ == "__main__":

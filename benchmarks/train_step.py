@@ -166,7 +166,9 @@ def peak_rate(dtype: torch.dtype) -> float:
 
 def peak_memory(step: Callable[[], float]) -> int:
     """Most bytes that a step holds at once on top of what was there before it."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
         step()
     held = highest = 0
     for event in sorted(
@@ -210,13 +212,20 @@ def compare(name: str, precision: str, rounds: int) -> None:
 
 def main() -> None:
     """Compare every size in every precision."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--precisions", nargs="+", choices=("float32", "bfloat16"), default=["float32", "bfloat16"])
+    parser.add_argument(
+        "--precisions", nargs="+", choices=("float32", "bfloat16"), default=["float32", "bfloat16"]
+    )
     options = parser.parse_args()
     torch.manual_seed(1)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {options.rounds} rounds after 2 of warm-up\n")
+    print(
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads, "
+        f"{options.rounds} rounds after 2 of warm-up\n"
+    )
     for name in options.sizes:
         for precision in options.precisions:
             compare(name, precision, options.rounds)

@@ -36,7 +36,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "doctor": BASE | {"doctor"},
     "lab": BASE | {"model", "data", "decode", "checkpoint", "evaluate", "see", "train", "lab"},
     "cli": BASE
-    | {"__version__", "model", "data", "decode", "checkpoint", "evaluate", "see", "train", "doctor", "lab", "cli"},
+    | {
+        "__version__",
+        "model",
+        "data",
+        "decode",
+        "checkpoint",
+        "evaluate",
+        "see",
+        "train",
+        "doctor",
+        "lab",
+        "cli",
+    },
 }
 
 

@@ -118,7 +118,9 @@ class ModelConfig:
             f"sinusoidal positions pair each sine with a cosine and need an even d_model: "
             f"got {self.d_model}; use {self.d_model + 1} or positions=learned",
         )
-        _require(0 < self.norm_eps < 1, f"norm_eps must lie between 0 and 1: got {self.norm_eps}; 1e-5 is usual")
+        _require(
+            0 < self.norm_eps < 1, f"norm_eps must lie between 0 and 1: got {self.norm_eps}; 1e-5 is usual"
+        )
         _probability(
             dropout=self.dropout,
             attention_dropout=self.attention_dropout,
@@ -169,9 +171,13 @@ class DatesConfig:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        _at_least(1, train_size=self.train_size, validation_size=self.validation_size, test_size=self.test_size)
+        _at_least(
+            1, train_size=self.train_size, validation_size=self.validation_size, test_size=self.test_size
+        )
         _at_least(0, seed=self.seed)
-        _require(len(self.languages) > 0, f"languages must name at least one of {', '.join(LANGUAGES)}: got none")
+        _require(
+            len(self.languages) > 0, f"languages must name at least one of {', '.join(LANGUAGES)}: got none"
+        )
         for language in self.languages:
             _one_of("languages", language, LANGUAGES)
         _require(
@@ -295,7 +301,9 @@ class TrainConfig:
             validate_every=self.validate_every,
             average_last=self.average_last,
         )
-        _at_least(0, seed=self.seed, warmup_steps=self.warmup_steps, patience=self.patience, samples=self.samples)
+        _at_least(
+            0, seed=self.seed, warmup_steps=self.warmup_steps, patience=self.patience, samples=self.samples
+        )
         _at_least(0, weight_decay=self.weight_decay, clip_norm=self.clip_norm)
         _require(self.seed < 2**63, f"seed must be below 2**63: got {self.seed}")
         if self.save_every is not None:
@@ -312,7 +320,10 @@ class TrainConfig:
             "learning_rate can only be left out with a warm-up (the paper's rate is a function of "
             "warmup_steps): got warmup_steps=0; set learning_rate",
         )
-        _require(0 < self.adam_eps < 1, f"adam_eps must lie between 0 and 1: got {self.adam_eps}; 1e-9 is the paper's")
+        _require(
+            0 < self.adam_eps < 1,
+            f"adam_eps must lie between 0 and 1: got {self.adam_eps}; 1e-9 is the paper's",
+        )
         _probability(beta1=self.beta1, beta2=self.beta2, label_smoothing=self.label_smoothing)
         _require(0 <= self.final_rate <= 1, f"final_rate must lie between 0 and 1: got {self.final_rate}")
         _one_of("optimizer", self.optimizer, ("adam", "adamw"))

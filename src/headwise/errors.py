@@ -44,7 +44,9 @@ class MissingExtra(HeadwiseError, ImportError):
     """An optional package that is not installed."""
 
     def __init__(self, package: str, purpose: str, extra: str) -> None:
-        super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'headwise[{extra}]'")
+        super().__init__(
+            f"{purpose} needs {package}, which is not installed: pip install 'headwise[{extra}]'"
+        )
 
 
 class Stopped(HeadwiseError):

@@ -87,6 +87,7 @@ def start_trainer(folder: Path, pause: float) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.slow
 def test_control_c_saves_says_how_to_go_on_and_changes_nothing(tmp_path: Path) -> None:
     train(tiny(tmp_path / "whole", save_every=None), silent())
     folder = tmp_path / "run"
@@ -108,6 +109,7 @@ def test_control_c_saves_says_how_to_go_on_and_changes_nothing(tmp_path: Path) -
     assert end(folder) == end(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_second_control_c_interrupts_at_once(tmp_path: Path) -> None:
     process = start_trainer(tmp_path / "run", 30)
     try:

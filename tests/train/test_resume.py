@@ -182,7 +182,7 @@ assert code == 0, code
 whole = time.monotonic() - began
 generator = random.Random(1)
 kills, rounds = [], 0
-while len(kills) < 12:
+while len(kills) < 10:
     run = folder / f"round{rounds}"
     longest = whole * (0.3, 1.0)[rounds % 2]  # many times soon after a start, or anywhere up to the end
     rounds += 1

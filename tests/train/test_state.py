@@ -13,7 +13,7 @@ from torch import nn
 from headwise.checkpoint.weights import load_tensors, save_tensors
 from headwise.config import TrainConfig
 from headwise.errors import RunError
-from headwise.train.optim import _MOMENTS, make_optimizer, set_learning_rate
+from headwise.train.optim import make_optimizer, set_learning_rate
 from headwise.train.state import Progress, load_state, save_state
 
 PROGRESS = Progress(

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import re
 import reprlib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any, cast, get_args, get_origin
 
@@ -114,40 +113,29 @@ class CommandParser:
         Errors: ConfigError for anything that the command does not take.
         """
         given, placed = self._scan(arguments)
-        # one scanner of the words is enough: the library only sees --name=value, and judges the values
-        words = [f"--{name}={value}" for name, value in given.items()]
-        try:
-            parsed = self._parser.parse_args(words, defaults=False)
-        except _FAULTS as error:
-            raise self._reworded(error, {name: f"--{name}" for name in given}, given) from error
-        return placed | {name: self._value(f"--{name}", name, parsed[name]) for name in given}
+
+        def convert(values: Mapping[str, Any]) -> Any:
+            # one scanner of the words is enough: the library only sees --name=value, and judges the values
+            words = [f"--{name}={value}" for name, value in values.items()]
+            return self._parser.parse_args(words, defaults=False)
+
+        return placed | self._converted(given, "--", convert)
 
     def check(self, values: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Values by path, from a recipe, each brought to its type.
 
         Errors: ConfigError for a value of another type, naming the key and `where` it stands.
         """
+
+        def convert(values: Mapping[str, Any]) -> Any:
+            return self._parser.parse_object(_nested(values), defaults=False)
+
         # the library would read a text again and take "null" in quotes for null
         texts = {
-            path: v for path, v in values.items() if isinstance(v, str) and _takes_text(self._hints[path])
+            name: v for name, v in values.items() if isinstance(v, str) and _takes_text(self._hints[name])
         }
-        nested: dict[str, Any] = {}
-        for path, value in values.items():
-            if path in texts:
-                continue
-            *above, name = path.split(".")
-            level = nested
-            for part in above:
-                level = level.setdefault(part, {})
-            level[name] = value
-        try:
-            parsed = self._parser.parse_object(nested, defaults=False)
-        except _FAULTS as error:
-            raise self._reworded(error, {path: f"{where}: {path}" for path in values}, values) from error
-        return {
-            path: texts[path] if path in texts else self._value(f"{where}: {path}", path, parsed[path])
-            for path in values
-        }
+        others = {name: value for name, value in values.items() if name not in texts}
+        return texts | self._converted(others, f"{where}: ", convert)
 
     def answers_help(self, arguments: Sequence[str]) -> bool:
         """Print the help if it is asked for; nothing else is then done, or complained about."""
@@ -202,24 +190,45 @@ class CommandParser:
             raise ConfigError(f"{' and '.join(missing)} must be given{self._see_help}")
         return {name.lower(): value for name, value in found.items()}
 
-    def _value(self, shown: str, name: str, value: Any) -> Any:
-        """The value as the configuration takes it; the library lets a few pass that it does not."""
-        hint = self._hints[name]
-        if value is None and NoneType not in get_args(hint):
-            raise ConfigError(f"{shown} must be {expected(hint)}: got null")
-        if type(value) is int and abs(value) >= 2**63:
-            raise ConfigError(f"{shown} must be {expected(hint)} below 2**63: got {brief(value)}")
-        return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+    def _converted(
+        self, values: Mapping[str, Any], prefix: str, convert: Callable[[Mapping[str, Any]], Any]
+    ) -> dict[str, Any]:
+        """Each value in the type of its setting; prefix: how the user knows the name."""
 
-    def _reworded(
-        self, error: BaseException, names: Mapping[str, str], given: Mapping[str, Any]
-    ) -> ConfigError:
-        """The library's complaint in our words."""
-        found = re.search(r'Parser key "([^"]+)"', str(error))
-        if found and found[1] in names and found[1] in given:
-            key = found[1]
-            return ConfigError(f"{names[key]} must be {expected(self._hints[key])}: got {brief(given[key])}")
-        return ConfigError(" ".join(str(error).split())[:300] or type(error).__name__)
+        def wrong(name: str, got: str, but: str = "") -> ConfigError:
+            return ConfigError(f"{prefix}{name} must be {expected(self._hints[name])}{but}: got {got}")
+
+        try:
+            parsed = convert(values)
+        except _FAULTS:
+            # the library's words are not for users, and do not always name the value: ask for each alone
+            for name, value in values.items():
+                try:
+                    convert({name: value})
+                except _FAULTS as error:
+                    raise wrong(name, brief(value)) from error
+            raise
+        found: dict[str, Any] = {}
+        for name in values:
+            value = parsed[name]
+            if value is None and NoneType not in get_args(self._hints[name]):
+                raise wrong(name, "null")
+            if type(value) is int and abs(value) >= 2**63:
+                raise wrong(name, brief(value), " below 2**63")
+            found[name] = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+        return found
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """'model.d_model': 1 as {'model': {'d_model': 1}}."""
+    tree: dict[str, Any] = {}
+    for path, value in values.items():
+        *above, name = path.split(".")
+        level = tree
+        for part in above:
+            level = level.setdefault(part, {})
+        level[name] = value
+    return tree
 
 
 def _takes_text(hint: Any) -> bool:

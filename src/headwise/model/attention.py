@@ -35,7 +35,11 @@ def attend(
     Law: permuting the key axis of k, v and keep together changes nothing.
     """
     has_dropout = dropout is not None and dropout.training and dropout.p > 0
-    if q.device.type == "cpu" and not torch.compiler.is_compiling() and (has_dropout or k.size(2) <= _FEW_KEYS):
+    if (
+        q.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and (has_dropout or k.size(2) <= _FEW_KEYS)
+    ):
         return attend_with_weights(q, k, v, keep, dropout)[0]
     p = dropout.p if dropout is not None and dropout.training else 0.0
     return F.scaled_dot_product_attention(q, k, v, attn_mask=keep, dropout_p=p)
@@ -130,7 +134,9 @@ class MultiHeadAttention(nn.Module):
         """
         rows = slice(None, self.d_model)
         bias = self.query_key_value.bias
-        q = F.linear(x, self.query_key_value.weight[rows], None if bias is None else bias[rows])  # [BK, Tq, D]
+        q = F.linear(
+            x, self.query_key_value.weight[rows], None if bias is None else bias[rows]
+        )  # [BK, Tq, D]
         k, v = memory
         joined = self._mix(self._split(q.view(k.size(0), -1, self.d_model)), k, v, keep, maps)
         return joined.view(x.shape)

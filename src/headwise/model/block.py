@@ -86,9 +86,7 @@ class DecoderBlock(nn.Module):
 
         memory: keys and values from `cross_attention.project_memory`.
         """
-        x = self.after_self_attention(
-            x, lambda h: self.self_attention(h, keep, cache=cache, maps=self_maps)
-        )
+        x = self.after_self_attention(x, lambda h: self.self_attention(h, keep, cache=cache, maps=self_maps))
         x = self.after_cross_attention(
             x, lambda h: self.cross_attention.cross(h, memory, memory_keep, maps=cross_maps)
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -17,7 +16,7 @@ class KeyValues:
 
     def __init__(self) -> None:
         self.length = 0
-        self._keys: Tensor | None = None  # [B, H, room, Dh]
+        self._keys: Tensor | None = None
         self._values: Tensor | None = None
 
     def append(

@@ -23,7 +23,9 @@ class TokenEmbedding(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         if config.vocab_size is None:
-            raise ConfigError("vocab_size must be set to build a model: got None; use the tokenizer's vocab_size")
+            raise ConfigError(
+                "vocab_size must be set to build a model: got None; use the tokenizer's vocab_size"
+            )
         self.table = nn.Embedding(config.vocab_size, config.d_model)
         self.scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
 

@@ -103,7 +103,9 @@ class EncoderDecoder(nn.Module):
         """
         x = self._embed_target(target, cache.length)  # [BK, Tt, D]
         num_queries = target.size(1)
-        keep = None if num_queries == 1 else causal_keep(num_queries, cache.length + num_queries, target.device)
+        keep = (
+            None if num_queries == 1 else causal_keep(num_queries, cache.length + num_queries, target.device)
+        )
         hidden = self.decoder(x, cache.memory, keep, cache.memory_keep, cache.self_attention)
         return self.logits(hidden[:, -1])  # [BK, V]
 

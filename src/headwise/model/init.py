@@ -19,7 +19,8 @@ from headwise.model.positions import LearnedPositions
 # W_Q, W_K, W_V                Xavier-uniform, each by its own fan             scores of variance 1 or less
 # W_O                          Xavier-uniform, gain 1 or 1 / sqrt(num_heads)   config.output_gain
 # feed-forward matrices        Xavier-uniform
-# embeddings (and tied output) normal, std 1 / sqrt(d_model)                   times sqrt(d_model): std 1, as positions; 1 if unscaled
+# embeddings (and tied output) normal, std 1 / sqrt(d_model)                   times sqrt(d_model): std 1
+#   where they are not scaled  normal, std 1
 # untied output                Xavier-uniform
 # learned positions            normal, std 0.02                                small beside the embeddings
 # norms                        gain 1, bias 0
@@ -44,7 +45,8 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
     known: set[int] = set()
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
-            for block in module.query_key_value.weight.chunk(3):  # the fused matrix has fan 3D, its parts have D
+            # the fused matrix has a fan-out of 3 * d_model, each of its three parts only d_model
+            for block in module.query_key_value.weight.chunk(3):
                 _xavier(block)
             gain = 1 / math.sqrt(config.num_heads) if config.output_gain == "inverse-sqrt-heads" else 1.0
             _xavier(module.output.weight, gain)

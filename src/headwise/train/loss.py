@@ -80,7 +80,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         ctx: Any, output: Tensor
     ) -> tuple[Tensor, Tensor, None, None, None]:
         if ctx.gradients is None:
-            raise RuntimeError("this loss was differentiated already: expected one backward; compute it again")
+            raise RuntimeError(
+                "this loss was differentiated already: expected one backward; compute it again"
+            )
         # handed over, not kept: a second owner would make autograd copy the weight's gradient
         (hidden_gradient, weight_gradient), ctx.gradients = ctx.gradients, None
         # a pass over the weight is worth a look at one number
