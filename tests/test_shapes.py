@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -130,6 +131,27 @@ def walk_encoder_decoder() -> None:
     model = EncoderDecoder(config())
     model(ids("B", "Ts"), ids("B", "Tt"))
     model.step(ids("BK", "Tt"), model.start(ids("B", "Ts")))
+
+
+@walk("see.positions", "T D")
+def walk_picture_of_positions() -> None:
+    pytest.importorskip("matplotlib")
+    from headwise.see.positions import draw_positions
+
+    with tempfile.TemporaryDirectory() as folder:
+        draw_positions(SIZES["T"], SIZES["D"], Path(folder) / "positions.png")
+
+
+@walk("see.reading", "")
+def walk_reading() -> None:
+    from headwise.data.tokenizer import Tokenizer
+    from headwise.model.encoder_decoder import EncoderDecoder
+    from headwise.see.reading import read_sentence
+
+    tokenizer = Tokenizer.train(["two dogs play", "zwei Hunde spielen"], 64)
+    shape = ModelConfig(d_model=8, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
+    model = EncoderDecoder(shape.with_vocabulary(tokenizer.vocab_size, tokenizer.pad_id)).eval()
+    read_sentence(model, tokenizer, "two dogs")
 
 
 @walk("train.loss", "N D V")

@@ -133,7 +133,8 @@ def test_each_kind_has_at_least_eight_styles_that_differ_on_one_value() -> None:
             Decimal("-1234.5"),
             ["-1,234.5", "minus 1234.5", "(1 234.5)", "negative 1,234 point 5", "\u22121,234.5"],
         ),
-        (Decimal("1234567"), ["1,234,567", "1 234 567", "1234567", "+1,234,567", "plus 1234567"]),
+        (Decimal("1234567"), ["1,234,567", "1 234 567", "+1,234,567", "plus 1,234,567"]),
+        (Decimal(9999), ["9,999", "9 999", "9999", "plus 9999"]),
         (
             Money("USD", Decimal("1234.5")),
             ["$1,234.50", "USD 1,234.50", "1,234.50 US dollars", "+$1234.50", "1,234.50 USD"],
@@ -166,3 +167,9 @@ def test_ordinals() -> None:
     ]
     assert nth[10:13] == ["11th", "12th", "13th"]
     assert [int(day[:-2]) for day in nth] == list(range(1, 32))
+
+
+def test_only_four_digits_stand_ungrouped() -> None:
+    for number, is_written in ((1000, True), (9999, True), (10_000, False), (1_234_567, False)):
+        written = {write_english(template, Decimal(number)) for template in STYLES["decimal"]}
+        assert (str(number) in written) is is_written

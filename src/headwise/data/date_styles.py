@@ -3,7 +3,8 @@
 Conventions that make every text mean one thing:
 - numeric dates: 3/5/2021 is month/day/year, 2021-03-05 and 2021/03/05 are year, month, day;
 - times without AM or PM are of the 24-hour clock; 12:05 AM is 00:05;
-- in numbers the comma (or a space) groups thousands and the point starts the fraction;
+- in numbers the comma (or a space) groups thousands, the point starts the fraction, and four digits
+  may stand ungrouped;
 - the yen sign alone is Japanese, a dollar sign alone is of the United States (as in CLDR);
 - parentheses around a number make it negative.
 Names of months, weekdays and currencies and the currencies' signs are CLDR's, through babel.
@@ -238,7 +239,8 @@ def _sign_fields(number: Decimal) -> dict[str, str]:
 def _number_fields(grouped: str) -> dict[str, str]:
     return {
         "grouped": grouped,
-        "plain": grouped.replace(",", ""),
+        # style guides let four digits stand without a comma, and no more
+        "plain": grouped.replace(",", "") if grouped.count(",") == 1 and grouped[1] == "," else grouped,
         "spaced": grouped.replace(",", " "),
         "point": grouped.replace(".", " point "),
         "short": grouped.removesuffix(".00"),

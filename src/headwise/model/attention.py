@@ -86,6 +86,7 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         self.num_heads = config.num_heads
         self.d_model = config.d_model
+        self.has_bias = config.attention_bias
         self.query_key_value = nn.Linear(config.d_model, 3 * config.d_model, bias=config.attention_bias)
         self.output = nn.Linear(config.d_model, config.d_model, bias=config.attention_bias)
         self.weights_dropout = Dropout(config.attention_dropout)
@@ -113,9 +114,7 @@ class MultiHeadAttention(nn.Module):
         self, memory: Float[Tensor, "B Tk D"]
     ) -> tuple[Float[Tensor, "B H Tk Dh"], Float[Tensor, "B H Tk Dh"]]:
         """Keys and values of the encoder's output: computed once, then looked at by every step."""
-        rows = slice(self.d_model, None)  # W_K and W_V lie below W_Q
-        bias = self.query_key_value.bias
-        projected = F.linear(memory, self.query_key_value.weight[rows], None if bias is None else bias[rows])
+        projected = self._project(memory, slice(self.d_model, None))  # W_K and W_V lie below W_Q
         k, v = projected.chunk(2, dim=-1)
         return self._split(k), self._split(v)
 
@@ -132,11 +131,7 @@ class MultiHeadAttention(nn.Module):
         x may hold K hypotheses for each row of the memory (rows of one sentence side by side): they
         become more queries of that sentence, so that its keys and values are stored once.
         """
-        rows = slice(None, self.d_model)
-        bias = self.query_key_value.bias
-        q = F.linear(
-            x, self.query_key_value.weight[rows], None if bias is None else bias[rows]
-        )  # [BK, Tq, D]
+        q = self._project(x, slice(None, self.d_model))  # [BK, Tq, D]
         k, v = memory
         joined = self._mix(self._split(q.view(k.size(0), -1, self.d_model)), k, v, keep, maps)
         return joined.view(x.shape)
@@ -152,5 +147,10 @@ class MultiHeadAttention(nn.Module):
         joined = mixed.transpose(1, 2).flatten(2)  # [B, Tq, D]
         return self.output(joined)
 
+    def _project(self, x: Float[Tensor, "B T D"], rows: slice) -> Float[Tensor, "B T width"]:
+        """Through some rows of the fused matrix."""
+        fused = self.query_key_value
+        return F.linear(x, fused.weight[rows], fused.bias[rows] if self.has_bias else None)
+
     def _split(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T Dh"]:
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # [B, H, T, Dh]
+        return x.view(x.size(0), x.size(1), self.num_heads, -1).transpose(1, 2)  # [B, H, T, Dh]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -56,7 +57,7 @@ class EncoderBlock(nn.Module):
         maps: list[Tensor] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """One round of looking around and thinking it over."""
-        x = self.after_self_attention(x, lambda h: self.self_attention(h, keep, maps=maps))
+        x = self.after_self_attention(x, partial(self.self_attention, keep=keep, maps=maps))
         return self.after_feedforward(x, self.feedforward)
 
 
@@ -86,8 +87,8 @@ class DecoderBlock(nn.Module):
 
         memory: keys and values from `cross_attention.project_memory`.
         """
-        x = self.after_self_attention(x, lambda h: self.self_attention(h, keep, cache=cache, maps=self_maps))
-        x = self.after_cross_attention(
-            x, lambda h: self.cross_attention.cross(h, memory, memory_keep, maps=cross_maps)
-        )
+        look_back = partial(self.self_attention, keep=keep, cache=cache, maps=self_maps)
+        look_across = partial(self.cross_attention.cross, memory=memory, keep=memory_keep, maps=cross_maps)
+        x = self.after_self_attention(x, look_back)
+        x = self.after_cross_attention(x, look_across)
         return self.after_feedforward(x, self.feedforward)

@@ -75,10 +75,10 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
         else:
             continue
         for linear in linears:
-            known.add(id(linear.weight))
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
-                known.add(id(linear.bias))
+            known.update(id(parameter) for parameter in linear.parameters())
+            for name, parameter in linear.named_parameters():
+                if name == "bias":
+                    nn.init.zeros_(parameter)
     forgotten = [name for name, parameter in model.named_parameters() if id(parameter) not in known]
     assert not forgotten, f"no starting distribution for {', '.join(forgotten)}"
 
