@@ -16,7 +16,8 @@ from headwise.model.masks import keep_as_bias
 
 # On a CPU torch's fused kernel pays more for its blocks than short rows are worth: up to this many
 # keys the explicit products are faster (benchmarks/attention.py measures where they cross).
-_FEW_KEYS = 128
+_FEW_KEYS = 24
+_FEW_KEYS_BFLOAT16 = 192
 
 
 def attend(
@@ -35,11 +36,10 @@ def attend(
     Law: permuting the key axis of k, v and keep together changes nothing.
     """
     has_dropout = dropout is not None and dropout.training and dropout.p > 0
-    if (
-        q.device.type == "cpu"
-        and not torch.compiler.is_compiling()
-        and (has_dropout or k.size(2) <= _FEW_KEYS)
-    ):
+    few = _FEW_KEYS_BFLOAT16 if k.dtype is torch.bfloat16 else _FEW_KEYS
+    # the fused kernel of the CPU has no dropout: torch would run the products one by one itself
+    prefers_products = has_dropout or k.size(2) <= few
+    if q.device.type == "cpu" and prefers_products and not torch.compiler.is_compiling():
         return attend_with_weights(q, k, v, keep, dropout)[0]
     p = dropout.p if dropout is not None and dropout.training else 0.0
     return F.scaled_dot_product_attention(q, k, v, attn_mask=keep, dropout_p=p)
