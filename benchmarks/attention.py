@@ -1,4 +1,4 @@
-"""Where torch's fused attention overtakes the explicit products: `_FEW_KEYS` in model/attention.py.
+"""Where torch's fused attention overtakes the explicit products: the constants of model/attention.py.
 
     python benchmarks/attention.py [--rounds 15] [--tokens 4096]
 
@@ -42,7 +42,7 @@ def main() -> None:
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; forward and backward, milliseconds")
     print("dtype       keys   explicit      fused   explicit is")
     for dtype in (torch.float32, torch.bfloat16):
-        for length in (16, 32, 64, 128, 256, 512, 1024):
+        for length in (16, 24, 32, 64, 128, 192, 256, 512, 1024):
             size = max(1, options.tokens // length)
             q, k, v = (torch.randn(size, 4, length, 32, dtype=dtype, requires_grad=True) for _ in range(3))
             keep = torch.rand(size, 1, 1, length) < 0.8

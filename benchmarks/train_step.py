@@ -1,12 +1,16 @@
 """One training step of headwise against one of torch's nn.Transformer: same sizes, same work, same process.
 
     python benchmarks/train_step.py [--rounds 15] [--sizes tiny base] [--precisions float32 bfloat16]
+                                    [--compile]
 
 Both models: post-norm, ReLU, biases everywhere, dropout 0.1 on the attention weights, between the
 feed-forward's products, on each sub-layer's output and on embedding plus position; boolean padding
 and causal masks; embeddings not tied; label smoothing 0.1; gradients clipped at 1; fused Adam. The
 steps alternate, and the ratio is that of the medians. nn.Transformer runs as its tutorial has it:
-batch_first, a linear layer to the vocabulary, nn.CrossEntropyLoss with ignore_index over all logits.
+batch_first, a linear layer to the vocabulary, nn.CrossEntropyLoss with ignore_index over all logits;
+its two stacks each end in a LayerNorm, which post-norm headwise has not. headwise leaves out the
+logits of padding, which nn.Transformer makes and ignores.
+--compile adds headwise with its model through torch.compile (needs a C++ compiler).
 
 Peak memory is what the step allocates on top of weights, gradients and moments, as torch's profiler
 counts it; the share of the peak is the step's matrix products (2 operations a multiply-add, forward
@@ -119,7 +123,9 @@ def torch_step(size: Size, autocast: Callable[[], object]) -> Callable[[], float
     return step
 
 
-def headwise_step(size: Size, autocast: Callable[[], object]) -> Callable[[], float]:
+def headwise_step(
+    size: Size, autocast: Callable[[], object], is_compiled: bool = False
+) -> Callable[[], float]:
     """A step of ours."""
     config = ModelConfig(
         vocab_size=size.vocab, d_model=size.d_model, num_heads=size.heads, d_ff=size.d_ff,
@@ -130,10 +136,11 @@ def headwise_step(size: Size, autocast: Callable[[], object]) -> Callable[[], fl
     model = EncoderDecoder(config).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
     source, inputs, labels = make_text(size)
+    forward = torch.compile(model.hidden) if is_compiled else model.hidden
 
     def step() -> float:
         with autocast():  # type: ignore[attr-defined]
-            hidden, wanted = supervised(model.hidden(source, inputs), labels, PAD)
+            hidden, wanted = supervised(forward(source, inputs), labels, PAD)
             loss = cross_entropy(hidden, model.output.weight, wanted, SMOOTHING, divisor=len(wanted))
         optimizer.zero_grad()
         loss.backward()
@@ -180,8 +187,8 @@ def peak_memory(step: Callable[[], float]) -> int:
     return highest
 
 
-def compare(name: str, precision: str, rounds: int) -> None:
-    """Print one line."""
+def compare(name: str, precision: str, rounds: int, with_compiled: bool) -> None:
+    """Print a line for each model, and how they compare."""
     size = SIZES[name]
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
 
@@ -189,6 +196,8 @@ def compare(name: str, precision: str, rounds: int) -> None:
         return torch.autocast("cpu", torch.bfloat16) if dtype is torch.bfloat16 else nullcontext()
 
     steps = {"nn.Transformer": torch_step(size, autocast), "headwise": headwise_step(size, autocast)}
+    if with_compiled:
+        steps["headwise compiled"] = headwise_step(size, autocast, is_compiled=True)
     times: dict[str, list[float]] = {model: [] for model in steps}
     for round_number in range(rounds + 2):  # the first two warm up
         for model, step in steps.items():
@@ -202,12 +211,14 @@ def compare(name: str, precision: str, rounds: int) -> None:
         share = products(size) / medians[model] / peak
         memory = peak_memory(step) / 2**20
         print(
-            f"{name:5} {precision:9} {model:15} median {medians[model] * 1e3:7.1f} ms  "
+            f"{name:5} {precision:9} {model:17} median {medians[model] * 1e3:7.1f} ms  "
             f"{size.pairs * size.length / medians[model]:7,.0f} target tok/s  "
             f"{share:5.1%} of the product peak  {memory:7,.0f} MiB peak"
         )
-    ratio = medians["nn.Transformer"] / medians["headwise"]
-    print(f"{name:5} {precision:9} headwise is {ratio:.2f} times as fast\n", flush=True)
+    for model in list(steps)[1:]:
+        ratio = medians["nn.Transformer"] / medians[model]
+        print(f"{name:5} {precision:9} {model} is {ratio:.2f} times as fast as nn.Transformer", flush=True)
+    print()
 
 
 def main() -> None:
@@ -220,6 +231,7 @@ def main() -> None:
     parser.add_argument(
         "--precisions", nargs="+", choices=("float32", "bfloat16"), default=["float32", "bfloat16"]
     )
+    parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
     torch.manual_seed(1)
     print(
@@ -228,7 +240,7 @@ def main() -> None:
     )
     for name in options.sizes:
         for precision in options.precisions:
-            compare(name, precision, options.rounds)
+            compare(name, precision, options.rounds, options.compile)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import typing
 from dataclasses import MISSING, FrozenInstanceError, fields
 from types import UnionType
@@ -119,7 +121,10 @@ def test_bad_models_are_refused(settings: dict[str, Any], message: str) -> None:
         ({"beta1": 1.0}, "beta1 must be at least 0 and below 1: got 1.0; 0 turns it off"),
         ({"beta2": -0.5}, "beta2 must be at least 0 and below 1: got -0.5; 0 turns it off"),
         ({"label_smoothing": 1.0}, "label_smoothing must be at least 0 and below 1: got 1.0; 0 turns it off"),
-        ({"final_rate": 1.5}, "final_rate must lie between 0 and 1: got 1.5"),
+        (
+            {"final_rate": 1.5},
+            "final_rate must lie between 0 and 1: got 1.5; 0.1 ends at a tenth of the highest",
+        ),
         ({"optimizer": "sgd"}, "optimizer must be one of adam, adamw: got 'sgd'"),
         ({"schedule": "step"}, "schedule must be one of inverse-sqrt, cosine, constant: got 'step'"),
         ({"precision": "float16"}, "precision must be one of float32, bfloat16: got 'float16'"),
@@ -280,3 +285,27 @@ def test_any_settings_build_or_are_refused_in_one_line(kind: type) -> None:
 
     try_them()
     assert outcomes == {"refused", "built"}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("ModelConfig(d_model=16.0)", "d_model must be a whole number: got 16.0"),
+        ("ModelConfig(num_encoder_layers=True)", "num_encoder_layers must be a whole number: got True"),
+        ("ModelConfig(d_ff='64')", "d_ff must be a whole number: got '64'"),
+        ("ModelConfig(dropout='0.1')", "dropout must be a number: got '0.1'"),
+        ("ModelConfig(attention_bias=1)", "attention_bias must be True or False: got 1"),
+        ("TrainConfig(learning_rate=None, clip_norm=None)", "clip_norm must be a number: got None"),
+    ],
+)
+def test_a_wrong_type_is_refused(call: str, message: str) -> None:
+    """In a process without the checks of the tests, which would refuse it first."""
+    code = f"from headwise.config import *\ntry: {call}\nexcept ValueError as error: print(error)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == message
+
+
+def test_a_whole_number_of_another_library_is_one() -> None:
+    code = "import numpy, headwise\nprint(headwise.ModelConfig(d_model=numpy.int64(64)).d_model)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "64"

@@ -7,7 +7,7 @@ A recipe (YAML) and the command line fill these classes; `RunConfig` is the whol
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from headwise.errors import ConfigError
@@ -24,6 +24,26 @@ def _at_least(low: float, **values: float) -> None:
     for name, value in values.items():
         # refuses NaN too; math.isfinite would overflow on an int of 400 digits
         _require(low <= value < math.inf, f"{name} must be at least {low}: got {value}")
+
+
+def _check_types(config: object) -> None:
+    """Refuse what Python would let pass and torch would not, such as 16.0 for a whole number."""
+    for item in fields(config):  # pyright: ignore[reportArgumentType]
+        value: object = getattr(config, item.name)
+        if value is None and "None" in str(item.type):
+            continue
+        kind = str(item.type).partition(" ")[0]
+        is_bool = isinstance(value, bool)
+        if kind == "int":
+            # __index__: whatever counts as a whole number, such as numpy's
+            is_right, expected = hasattr(value, "__index__") and not is_bool, "a whole number"
+        elif kind == "float":
+            is_right, expected = hasattr(value, "__float__") and not is_bool, "a number"
+        elif kind == "bool":
+            is_right, expected = is_bool, "True or False"
+        else:
+            continue
+        _require(is_right, f"{item.name} must be {expected}: got {value!r}")
 
 
 def _probability(**values: float) -> None:
@@ -86,6 +106,7 @@ class ModelConfig:
     pad_id: int = 0
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _at_least(
             1,
             d_model=self.d_model,
@@ -171,6 +192,7 @@ class DatesConfig:
     seed: int = 1
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _at_least(
             1, train_size=self.train_size, validation_size=self.validation_size, test_size=self.test_size
         )
@@ -209,6 +231,7 @@ class ParallelConfig:
     max_length: int = 128
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _at_least(2, max_length=self.max_length)
 
 
@@ -229,6 +252,7 @@ class DataConfig:
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _one_of("data.kind", self.kind, ("dates", "parallel"))
         _at_least(16, vocab_size=self.vocab_size)
 
@@ -254,7 +278,7 @@ class TrainConfig:
         label_smoothing: share of the target probability spread evenly over the vocabulary; 0.1 in the paper.
         clip_norm: longest gradient; 0 turns clipping off.
         precision: "float32", or "bfloat16" for autocast of the matrix products.
-        compile: run the model through torch.compile.
+        compile: the training pass through torch.compile; validation and decoding run without.
         threads: CPU threads; left out, torch decides.
         log_every: steps between lines of metrics.
         validate_every: steps between validations; each also saves.
@@ -292,6 +316,7 @@ class TrainConfig:
     samples: int = 3
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _at_least(
             1,
             max_steps=self.max_steps,
@@ -325,7 +350,10 @@ class TrainConfig:
             f"adam_eps must lie between 0 and 1: got {self.adam_eps}; 1e-9 is the paper's",
         )
         _probability(beta1=self.beta1, beta2=self.beta2, label_smoothing=self.label_smoothing)
-        _require(0 <= self.final_rate <= 1, f"final_rate must lie between 0 and 1: got {self.final_rate}")
+        _require(
+            0 <= self.final_rate <= 1,
+            f"final_rate must lie between 0 and 1: got {self.final_rate}; 0.1 ends at a tenth of the highest",
+        )
         _one_of("optimizer", self.optimizer, ("adam", "adamw"))
         _one_of("schedule", self.schedule, ("inverse-sqrt", "cosine", "constant"))
         _one_of("precision", self.precision, ("float32", "bfloat16"))
@@ -359,6 +387,7 @@ class RunConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _require(self.run.strip() != "", "run must name a directory: got an empty name; runs/NAME is usual")
         _require(
             self.data.kind != "parallel" or self.data.parallel.max_length <= self.model.max_length,

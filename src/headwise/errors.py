@@ -10,7 +10,7 @@ HeadwiseError
 `-- MissingExtra    an optional package that is not installed                       (also ImportError)
 
 A message says what was expected, what came, and the way out. The command line prints it as one
-line and exits with 2; nothing here is ever shown with a traceback there.
+line and exits with 2 (with 130 for Stopped); nothing here is ever shown with a traceback there.
 """
 
 from __future__ import annotations

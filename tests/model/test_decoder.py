@@ -8,6 +8,7 @@ import torch
 from headwise.config import ModelConfig
 from headwise.model import attention
 from headwise.model.decoder import Decoder
+from headwise.model.encoder_decoder import EncoderDecoder
 from headwise.model.norm import LayerNorm
 from torch_layers import (
     STACKS,
@@ -71,3 +72,23 @@ def test_each_block_projects_the_memory_with_its_own_weights() -> None:
     assert len(pairs) == 3
     assert all(k.shape == v.shape == (2, 3, 7, 4) for k, v in pairs)
     assert not torch.equal(pairs[0][0], pairs[1][0])
+
+
+class Wrapped(torch.nn.Module):
+    """What torch.compile makes of a block: another class that passes everything on."""
+
+    def __init__(self, block: torch.nn.Module) -> None:
+        super().__init__()
+        self.block = block
+        self.cross_attention = block.cross_attention
+
+    def forward(self, *given: object) -> object:
+        return self.block(*given)
+
+
+def test_a_wrapped_block_still_counts() -> None:
+    model = EncoderDecoder(ModelConfig(vocab_size=11, d_model=8, num_heads=2, num_decoder_layers=2)).eval()
+    source, target = torch.randint(1, 11, (2, 5)), torch.randint(1, 11, (2, 4))
+    expected = model(source, target)
+    model.decoder.blocks[0] = Wrapped(model.decoder.blocks[0])
+    assert torch.equal(model(source, target), expected)

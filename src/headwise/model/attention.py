@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headwise.config import ModelConfig
-from headwise.model.cache import KeyValues
+from headwise.model.cache import KeyValues, Memory
 from headwise.model.dropout import Dropout
 from headwise.model.masks import keep_as_bias
 
 # On a CPU torch's fused kernel pays more for its blocks than short rows are worth: up to this many
-# keys the explicit products are faster (benchmarks/attention.py measures where they cross).
+# keys the explicit products are faster (benchmarks/attention.py measures where they cross; these are
+# of torch 2.13 on one core of a Zen 4).
 _FEW_KEYS = 24
 _FEW_KEYS_BFLOAT16 = 192
 
@@ -32,7 +33,9 @@ def attend(
     softmax(q k^T / sqrt(d_head)) v        Attention Is All You Need, eq. 1
 
     keep: True where a query may look. A query with nowhere to look returns zeros, not NaN.
-    dropout: of the weights. Runs whichever of the two ways is faster here; the results are equal.
+    dropout: of the weights. Runs whichever of the two ways is faster here: the results are equal but
+    for rounding (and, with dropout, for what is dropped).
+    Cost: 4 B H Tq Tk d_head operations; step by step it also holds B H Tq Tk weights.
     Law: permuting the key axis of k, v and keep together changes nothing.
     """
     has_dropout = dropout is not None and dropout.training and dropout.p > 0
@@ -110,9 +113,7 @@ class MultiHeadAttention(nn.Module):
             k, v = cache.append(k, v)
         return self._mix(q, k, v, keep, maps)
 
-    def project_memory(
-        self, memory: Float[Tensor, "B Tk D"]
-    ) -> tuple[Float[Tensor, "B H Tk Dh"], Float[Tensor, "B H Tk Dh"]]:
+    def project_memory(self, memory: Float[Tensor, "B Ts D"]) -> Memory:
         """Keys and values of the encoder's output: computed once, then looked at by every step."""
         projected = self._project(memory, slice(self.d_model, None))  # W_K and W_V lie below W_Q
         k, v = projected.chunk(2, dim=-1)
@@ -121,7 +122,7 @@ class MultiHeadAttention(nn.Module):
     def cross(
         self,
         x: Float[Tensor, "BK Tq D"],
-        memory: tuple[Float[Tensor, "B H Tk Dh"], Float[Tensor, "B H Tk Dh"]],
+        memory: Memory,
         keep: Bool[Tensor, "#B #H #Tq Tk"] | None = None,
         *,
         maps: list[Tensor] | None = None,

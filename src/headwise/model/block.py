@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headwise.config import ModelConfig
 from headwise.model.attention import MultiHeadAttention
-from headwise.model.cache import KeyValues
+from headwise.model.cache import KeyValues, Memory
 from headwise.model.dropout import Dropout
 from headwise.model.feedforward import FeedForward
 from headwise.model.norm import LayerNorm
@@ -76,7 +76,7 @@ class DecoderBlock(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "BK Tt D"],
-        memory: tuple[Tensor, Tensor],
+        memory: Memory,
         keep: Bool[Tensor, "#BK 1 #Tt Tk"] | None = None,
         memory_keep: Bool[Tensor, "#B 1 1 Ts"] | None = None,
         cache: KeyValues | None = None,

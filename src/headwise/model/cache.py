@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+# Keys and values of the encoder's output, as one block's cross-attention sees them.
+Memory = tuple[Float[Tensor, "B H Ts Dh"], Float[Tensor, "B H Ts Dh"]]
+
 
 class KeyValues:
     """Keys and values of one self-attention, growing along the position axis.
@@ -52,7 +55,7 @@ class DecoderCache:
     memory_keep: True where the source is not padding, [B, 1, 1, Ts].
     """
 
-    memory: list[tuple[Tensor, Tensor]]
+    memory: list[Memory]
     memory_keep: Bool[Tensor, "B 1 1 Ts"]
     self_attention: list[KeyValues] = field(default_factory=list[KeyValues])
 

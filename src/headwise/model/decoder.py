@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headwise.config import ModelConfig
 from headwise.model.block import DecoderBlock
-from headwise.model.cache import KeyValues
+from headwise.model.cache import KeyValues, Memory
 from headwise.model.norm import LayerNorm
 
 
@@ -19,14 +21,14 @@ class Decoder(nn.Module):
         self.blocks = nn.ModuleList(DecoderBlock(config) for _ in range(config.num_decoder_layers))
         self.final_norm = LayerNorm(config.d_model, config.norm_eps) if config.norm == "pre" else None
 
-    def project_memory(self, memory: Float[Tensor, "B Ts D"]) -> list[tuple[Tensor, Tensor]]:
+    def project_memory(self, memory: Float[Tensor, "B Ts D"]) -> list[Memory]:
         """Each block's keys and values of the encoder's output."""
         return [block.cross_attention.project_memory(memory) for block in self._blocks()]
 
     def forward(
         self,
         x: Float[Tensor, "BK Tt D"],
-        memory: list[tuple[Tensor, Tensor]],
+        memory: list[Memory],
         keep: Bool[Tensor, "#BK 1 #Tt Tk"] | None = None,
         memory_keep: Bool[Tensor, "#B 1 1 Ts"] | None = None,
         caches: list[KeyValues] | None = None,
@@ -39,5 +41,5 @@ class Decoder(nn.Module):
             x = block(x, memory[n], keep, memory_keep, cache, self_maps, cross_maps)
         return x if self.final_norm is None else self.final_norm(x)
 
-    def _blocks(self) -> list[DecoderBlock]:
-        return [block for block in self.blocks if isinstance(block, DecoderBlock)]
+    def _blocks(self) -> list[Any]:
+        return list(self.blocks)  # a block that torch.compile has wrapped is one too

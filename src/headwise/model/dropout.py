@@ -1,7 +1,7 @@
-"""Dropout that costs no more than the layer it follows, on the CPU too.
+"""Dropout whose random numbers do not cost more than the model, on the CPU too.
 
-torch draws one 32-bit number for each element and, on a CPU, that takes longer than the matrix
-product before it. Here 64 random bits decide four elements, which is seven times as fast; the rate
+torch draws a number for each element and, on a CPU, that can take longer than the matrix product
+before it. Here 64 random bits decide four elements (benchmarks/dropout.py measures both); the rate
 is then a multiple of 2^-16, and the scale is corrected for exactly that rate, so the expectation
 is untouched. Other devices have their own fast kernels and use them.
 """

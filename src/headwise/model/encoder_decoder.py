@@ -21,11 +21,11 @@ from headwise.model.positions import make_positions
 
 @dataclass
 class AttentionMaps:
-    """Attention weights, one tensor [B, H, Tq, Tk] a block."""
+    """Attention weights, one tensor a block: a list each for encoder, decoder and cross-attention."""
 
-    encoder: list[Tensor] = field(default_factory=list[Tensor])
-    decoder: list[Tensor] = field(default_factory=list[Tensor])
-    cross: list[Tensor] = field(default_factory=list[Tensor])
+    encoder: list[Float[Tensor, "B H Ts Ts"]] = field(default_factory=list[Tensor])
+    decoder: list[Float[Tensor, "B H Tt Tt"]] = field(default_factory=list[Tensor])
+    cross: list[Float[Tensor, "B H Tt Ts"]] = field(default_factory=list[Tensor])
 
 
 class EncoderDecoder(nn.Module):

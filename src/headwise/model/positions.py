@@ -18,8 +18,8 @@ def sinusoidal_table(length: int, d_model: int, dtype: torch.dtype = torch.float
     PE(pos, 2i) = sin(pos / 10000^(2i / d_model)),  PE(pos, 2i + 1) = cos(the same angle)
     Attention Is All You Need, section 3.5
 
-    The frequencies go through exp(-log): 10000^x in float32 loses digits. The angles are taken in
-    float64, since sin of a large float32 angle is off by the angle's own rounding.
+    The frequencies go through exp(-log), all in float64: sin of a large float32 angle is off by the
+    angle's own rounding.
     Law: PE(pos + k) is PE(pos) turned by a rotation that depends on k alone.
     """
     position = torch.arange(length, dtype=torch.float64)[:, None]  # [T, 1]

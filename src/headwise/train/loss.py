@@ -1,9 +1,10 @@
 """Cross-entropy over a large vocabulary without ever holding all the logits.
 
 The logits of N tokens over V entries are the largest tensor of a training step, and the usual way
-(linear layer, log-softmax, loss, and the gradients of each) holds several copies. Here a few
-hundred tokens at a time make their logits, their share of the loss and of the gradients in one
-buffer that fits the processor's cache, which is also faster.
+(linear layer, log-softmax, loss, and the gradients of each) holds several copies. Here a
+chunk of tokens at a time makes its logits, its share of the loss and of the gradients: _CHUNK_BYTES
+of float32 logits, or _CHUNK_ROWS tokens where the vocabulary is large. What stays in the
+processor's cache is also faster. A small batch over a small vocabulary is one chunk.
 """
 
 from __future__ import annotations
