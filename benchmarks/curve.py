@@ -2,8 +2,8 @@
 
     python benchmarks/curve.py RUN [--every 5]
 
-Losses in nats a token: training with label smoothing, validation without. Minutes are of the
-process that wrote the line, so they are whole for a run that was never interrupted.
+Losses in nats a token: training with label smoothing, validation without. Minutes are those of all
+processes that trained the run, up to the last line that each one logged.
 """
 
 from __future__ import annotations
@@ -12,6 +12,17 @@ import argparse
 import json
 from pathlib import Path
 from typing import Any
+
+
+def add_up_seconds(lines: list[dict[str, Any]]) -> None:
+    """Let `seconds` count from the first process on: each one starts its own clock."""
+    before = latest = 0.0
+    for line in lines:
+        if "seconds" in line:
+            if line["seconds"] < latest:
+                before += latest
+            latest = line["seconds"]
+            line["seconds"] += before
 
 
 def rows(lines: list[dict[str, Any]]) -> list[list[str]]:
@@ -47,6 +58,7 @@ def main() -> None:
     options = parser.parse_args()
     text = (options.run / "metrics.jsonl").read_text(encoding="utf-8")
     lines = [json.loads(line) for line in text.splitlines()]
+    add_up_seconds(lines)
     header = [
         "step",
         "epoch",
@@ -68,7 +80,7 @@ def main() -> None:
         last = logged[-1]
         print(
             f"\n{last['step']:,} steps, {last['tokens']:,} target tokens in {last['seconds'] / 60:.1f} "
-            f"minutes ({last['tokens_per_second']:,.0f} a second)"
+            f"minutes ({last['tokens'] / last['seconds']:,.0f} a second)"
         )
     if final:
         loss, perplexity = final[-1]["final_loss"], final[-1]["final_perplexity"]

@@ -1,22 +1,17 @@
-"""Every mistake on the command line is one line and exit code 2; help is quick and complete."""
+"""Of the whole program: every mistake is one line and exit code 2, help is quick, neither loads torch."""
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import sys
 import time
-from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
 
 import pytest
 
+from cli.commands import one_line
 from headwise.cli import dispatch, main
-from headwise.cli.settings import sections
-from headwise.config import RunConfig
-from headwise.errors import Stopped
 
 ROOT = Path(__file__).resolve().parent.parent
 DATES = str(ROOT / "recipes" / "dates.yaml")
@@ -72,9 +67,13 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["translate", DATES], "is a file: expected a run"),
     (["translate", str(ROOT)], "is not a run: it has no config.yaml"),
     (["translate", "run", "a", "b"], "unexpected argument 'b': headwise translate takes RUN INPUT"),
-    (["translate", "run", "--beam", "0"], "--beam must be at least 1 and below 2**31: got 0"),
+    (
+        ["translate", "run", "--beam", "0"],
+        "--beam must be at least 1 and below 2**31: got 0; 1 is greedy decoding",
+    ),
     (["translate", "run", "--beam", "-3"], "--beam must be at least 1"),
     (["translate", "run", "--n_best", "0"], "--n_best must be at least 1"),
+    (["translate", "run", "--n_best", "6"], "--n_best must not pass --beam: got 6 and 5; add --beam 6"),
     (["translate", "run", "--length_penalty", "-1"], "--length_penalty must be at least 0"),
     (["translate", "run", "--length_penalty", "nan"], "--length_penalty must be a number: got 'nan'"),
     (["translate", "run", "--beem", "5"], "unknown option --beem; did you mean --beam?"),
@@ -85,13 +84,6 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["demo", "now"], "unexpected argument 'now': headwise demo takes options only"),
     (["demo", "--data.kind", "parallel"], "the demo is about dates: got data.kind=parallel"),
 ]
-
-
-def one_line(error: str) -> str:
-    assert error.startswith("headwise: ") and error.endswith("\n")
-    assert error.count("\n") == 1 and len(error) < 500
-    assert "Traceback" not in error and "Parser key" not in error and "usage:" not in error
-    return error
 
 
 @pytest.mark.parametrize(("arguments", "said"), MISTAKES, ids=lambda value: str(value)[:60])
@@ -146,116 +138,3 @@ def test_help_answers_in_under_0_4_seconds() -> None:
 @pytest.mark.parametrize("command", dispatch.COMMANDS)
 def test_help_of_a_command_needs_under_0_4_seconds_too(command: str) -> None:
     assert seconds_of_help(command)[1] < 0.4
-
-
-def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == main(["--help"]) == main(["-h"]) == 0
-    output = capsys.readouterr().out
-    for name in dispatch.COMMANDS:
-        assert f"\n  {name} " in output
-        assert main([name, "--help"]) == 0
-        assert capsys.readouterr().out.startswith(f"usage: headwise {name} ")
-
-
-def test_help_of_a_command(golden: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    assert main(["translate", "--help"]) == 0
-    golden("help_translate", capsys.readouterr().out)
-
-
-def test_help_has_every_setting_with_its_words(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    assert main(["train", "--help"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-
-    def walk(cls: type, prefix: str) -> set[str]:
-        hints = get_type_hints(cls)
-        found: set[str] = set()
-        for field in fields(cls):
-            hint = hints[field.name]
-            found |= walk(hint, f"{prefix}{field.name}.") if is_dataclass(hint) else {prefix + field.name}
-        return found
-
-    paths = walk(RunConfig, "")
-    settings = [setting for section in sections() for setting in section.settings]
-    assert {setting.path for setting in settings} == paths and len(paths) > 50
-    for setting in settings:
-        at = next(i for i, line in enumerate(lines) if line.strip().startswith(f"{setting.option} "))
-        assert setting.help and setting.help[:40] in " ".join(lines[at : at + 2])
-
-
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("headwise ")
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "said"),
-    [
-        (KeyboardInterrupt(), 130, "headwise: stopped\n"),
-        (
-            Stopped("stopped after step 7;\nthe same command goes on"),
-            130,
-            "headwise: stopped after step 7; the same",
-        ),
-        (OSError(28, "No space left on device"), 2, "headwise: No space left on device\n"),
-        (MemoryError(), 2, "headwise: not enough memory"),
-        (
-            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 4 EB"),
-            2,
-            "headwise: not enough memory",
-        ),
-        (BrokenPipeError(), 141, ""),
-    ],
-)
-def test_what_stops_a_command_gives_its_code(
-    error: BaseException,
-    code: int,
-    said: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail(_: object) -> int:
-        raise error
-
-    monkeypatch.setattr(dispatch, "_command", lambda _: fail)
-    monkeypatch.setattr(dispatch, "_forget_stdout", lambda: None)
-    assert main(["train"]) == code
-    assert capsys.readouterr().err.startswith(said)
-
-
-def test_a_bug_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: object) -> int:
-        raise RuntimeError("shapes do not fit")
-
-    monkeypatch.setattr(dispatch, "_command", lambda _: fail)
-    with pytest.raises(RuntimeError, match="shapes"):
-        main(["train"])
-
-
-def test_a_reader_that_leaves_is_no_error() -> None:
-    command = [sys.executable, "-m", "headwise", "train", DATES, "--print_config"]
-    reader, writer = os.pipe()
-    os.close(reader)
-    try:
-        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False)
-    finally:
-        os.close(writer)
-    assert (done.returncode, done.stderr) == (141, b"")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_under_the_output_is_one_line() -> None:
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "headwise", "train", DATES, "--print_config"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert done.returncode == 2
-    assert "No space left" in one_line(done.stderr)

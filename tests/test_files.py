@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -117,6 +118,95 @@ def test_a_directory_in_the_way_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"cannot write .*state: Is a directory"):
         write_text_atomically(tmp_path / "state", "new")
     assert os.listdir(tmp_path) == ["state"]
+
+
+def test_a_link_stays_and_the_file_that_it_names_is_replaced(path: Path, tmp_path: Path) -> None:
+    links = tmp_path / "links"
+    links.mkdir()
+    (links / "near").symlink_to("../config.yaml")
+    (links / "far").symlink_to("near")
+    for number, name in enumerate(("near", "far")):
+        write_text_atomically(links / name, f"new {number}")
+        assert path.read_text() == f"new {number}"
+        assert (links / name).is_symlink() and not path.is_symlink()
+    with pytest.raises(StorageError):
+        write_atomically(links / "far", half_then(OSError("full")))
+    assert path.read_text() == "new 1"
+    assert sorted(os.listdir(links)) == ["far", "near"]
+    assert sorted(os.listdir(tmp_path)) == ["config.yaml", "links"]
+
+
+def test_a_link_to_what_is_not_there_yet_makes_it(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("below/new")
+    write_text_atomically(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "below" / "new").read_text() == "new"
+
+
+def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(StorageError, match=r"cannot write .*a: Too many levels of symbolic links"):
+        write_text_atomically(tmp_path / "a", "new")
+    assert (tmp_path / "a").is_symlink() and (tmp_path / "b").is_symlink()
+
+
+def test_a_pipe_is_written_into_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            write_text_atomically(tmp_path / name, "new, größer\n")
+            assert os.read(reader, 100) == "new, größer\n".encode()
+        finally:
+            os.close(reader)
+    assert pipe.is_fifo()
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]
+
+
+def test_a_pipe_whose_reader_goes_is_a_storage_error(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    def write(beside: Path) -> None:
+        with beside.open("w") as file:
+            os.close(reader)
+            file.write("new")
+
+    with pytest.raises(StorageError, match=r"cannot write .*pipe: Broken pipe"):
+        write_atomically(pipe, write)
+    assert pipe.is_fifo()
+
+
+def device(name: str, minor: int, folder: Path) -> Path:
+    """The system's own, or for root, who could spoil it, one of the same kind in a folder."""
+    path = Path("/dev", name)
+    if os.geteuid() == 0:
+        path = folder / name
+        try:
+            os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, minor))
+            path.open("rb").close()
+        except OSError:
+            pytest.skip("no device may be made here")
+    if not path.is_char_device():
+        pytest.skip(f"no {path} here")
+    return path
+
+
+def test_the_null_device_takes_everything_and_stays(tmp_path: Path) -> None:
+    null = device("null", 3, tmp_path)
+    write_text_atomically(null, "new")
+    assert null.is_char_device()
+
+
+def test_a_device_that_is_full_is_a_storage_error_and_stays(tmp_path: Path) -> None:
+    full = device("full", 7, tmp_path)
+    with pytest.raises(StorageError, match=r"cannot write .*full: No space left on device"):
+        write_text_atomically(full, "new")
+    assert full.is_char_device()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -25,10 +25,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "shapes": set(),
     "config": {"errors"},
     "files": {"errors"},
+    "recipe_text": {"config", "errors"},
     "model": {"config", "errors", "shapes", "model"},
     "data": BASE | {"data"},
     "decode": {"config", "errors", "shapes", "model", "data", "decode"},
-    "checkpoint": BASE | {"model", "data", "checkpoint"},
+    "checkpoint": BASE | {"recipe_text", "model", "data", "checkpoint"},
     "evaluate": BASE | {"model", "data", "decode", "checkpoint", "evaluate"},
     "see": BASE | {"model", "data", "decode", "checkpoint", "see"},
     "train": BASE | {"model", "data", "decode", "checkpoint", "evaluate", "train"},
@@ -38,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": BASE
     | {
         "__version__",
+        "recipe_text",
         "model",
         "data",
         "decode",
@@ -186,6 +188,30 @@ def test_a_wrong_tree_is_found(tmp_path: Path) -> None:
     ]
     with pytest.raises(AssertionError, match="two spaces"):
         file_tree(right.replace("  cli.py", "   cli.py"))
+
+
+def untested(package: Path, tests: Path) -> list[str]:
+    """The modules that have no file of tests at the place that mirrors theirs."""
+    modules = [path.relative_to(package) for path in package.rglob("*.py")]
+    return sorted(
+        module.as_posix()
+        for module in modules
+        if module.name not in ("__init__.py", "__main__.py")
+        and not (tests / module.parent / f"test_{module.name}").is_file()
+    )
+
+
+def test_the_tests_mirror_the_modules() -> None:
+    assert untested(PACKAGE, ROOT / "tests") == []
+
+
+def test_a_module_without_its_tests_is_found(tmp_path: Path) -> None:
+    for name in ("src/model/__init__.py", "src/model/norm.py", "src/files.py", "tests/model/test_norm.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert untested(tmp_path / "src", tmp_path / "tests") == ["files.py"]
+    (tmp_path / "tests/model/test_norm.py").rename(tmp_path / "tests/test_norm.py")
+    assert untested(tmp_path / "src", tmp_path / "tests") == ["files.py", "model/norm.py"]
 
 
 # Spelt in two halves, or this file would name itself.

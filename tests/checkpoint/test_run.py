@@ -70,7 +70,7 @@ def test_another_tokenizer_of_the_same_size_is_refused(folder: Path, tmp_path: P
 
 
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="nowhere is not a directory"):
+    with pytest.raises(RunError, match=r"no run .*nowhere"):
         load_run(tmp_path / "nowhere")
     with pytest.raises(RunError, match="is not a run: it has no config"):
         load_run(tmp_path)

@@ -114,9 +114,9 @@ def test_a_pair_longer_than_a_batch_is_named():
 
 
 def test_what_cannot_be_batched_is_refused():
-    with pytest.raises(DataError, match="got 2 source lengths and 1 target lengths"):
+    with pytest.raises(DataError, match="got 2 source lengths and 1 target lengths; give both"):
         Batches([1, 2], [1], 8, 1)
     with pytest.raises(DataError, match="at least one pair: got none"):
         Batches([], [], 8, 1)
-    with pytest.raises(ConfigError, match="batch_tokens must be at least 1: got 0"):
+    with pytest.raises(ConfigError, match="batch_tokens must be at least 1: got 0; 4096 is usual"):
         Batches([1], [1], 0, 1)

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwise.data.parallel import MAX_CHARACTERS, read_lines, read_parallel
+from headwise.data import parallel
+from headwise.data.parallel import (
+    MAX_CHARACTERS,
+    decoded_lines,
+    read_aligned,
+    read_lines,
+    read_parallel,
+    stream_lines,
+)
 from headwise.errors import DataError
 
 
@@ -80,12 +88,13 @@ def test_good_files_warn_of_nothing(tmp_path: Path):
 
 def test_unequal_line_counts_name_both_files_and_counts(tmp_path: Path):
     source, target = write(tmp_path / "s", "a\nb\n"), write(tmp_path / "t", "A\nB\n\n")
-    with pytest.raises(DataError) as caught:
-        read_parallel(source, target)
-    assert str(caught.value) == (
-        f"line n of one file must translate line n of the other: got 2 lines in {source} and 3 in {target}; "
-        "align them again"
-    )
+    for read in (read_aligned, read_parallel):
+        with pytest.raises(DataError) as caught:
+            read(source, target)
+        assert str(caught.value) == (
+            f"line n of one file must translate line n of the other: got 2 lines in {source} "
+            f"and 3 in {target}; align them again"
+        )
 
 
 def test_no_usable_pair_is_an_error(tmp_path: Path):
@@ -134,3 +143,39 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path):
         read_lines(tmp_path)
     with pytest.raises(DataError, match="cannot read"):
         read_lines(Path("a\0b"))
+
+
+def test_a_stream_is_read_as_it_is_asked_for(tmp_path: Path):
+    damaged = write(tmp_path / "d", b"one\n" * 100_000 + b"\xff\n")
+    with stream_lines(damaged) as lines:
+        assert [next(lines) for _ in range(3)] == ["one"] * 3
+    packed = gzip.compress(b"".join(b"%d\n" % number for number in range(100_000)))
+    with stream_lines(write(tmp_path / "cut", packed[:-9])) as lines:
+        assert [next(lines) for _ in range(3)] == ["0", "1", "2"]
+        with pytest.raises(DataError, match=r"cut is a damaged gzip file after line \d\d+"):
+            list(lines)
+
+
+def test_a_file_is_opened_before_it_is_read_and_closed_after(tmp_path: Path):
+    with pytest.raises(DataError, match="cannot read"), stream_lines(tmp_path / "none"):
+        raise AssertionError("too late")
+    with stream_lines(write(tmp_path / "a", "one\ntwo\n")) as lines:
+        assert next(lines) == "one"
+    with pytest.raises(ValueError, match="closed"):
+        next(lines)
+
+
+def test_an_overlong_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(parallel, "LONGEST_LINE", 10)
+    path = write(tmp_path / "a", b"123456789\n" * 2)
+    assert read_lines(path) == ["123456789"] * 2
+    with pytest.raises(DataError, match="line 3 must be shorter than 10 bytes; give one sentence a line"):
+        read_lines(write(path, b"123456789\n" * 2 + b"1234567890\n"))
+
+
+def test_what_cannot_be_read_on_is_named():
+    def broken(size: int) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(DataError, match="cannot read the tape after line 0: Input/output error; name"):
+        next(decoded_lines(broken, "the tape"))

@@ -120,7 +120,7 @@ def test_no_sentence_is_no_work() -> None:
 
 
 def test_limits_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ConfigError, match="max_length must be at least 1: got 0"):
+    with pytest.raises(ConfigError, match="max_length must be at least 1: got 0; the end mark takes 1"):
         greedy(toy(1), source_of([[3]]), MARKS, 0)
     with pytest.raises(ConfigError, match="must not pass the model's learned positions: got 65"):
         greedy(toy(1, positions="learned"), source_of([[3]]), MARKS, 65)

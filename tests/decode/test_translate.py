@@ -9,6 +9,7 @@ from decode.toys import MARKS, Toy, Watched, source_of, toy, watch
 from headwise.data.tokenizer import Tokenizer
 from headwise.decode.beam import beam_search
 from headwise.decode.greedy import greedy
+from headwise.decode.rules import default_limit
 from headwise.decode.translate import Translation, Translator
 from headwise.errors import ConfigError
 
@@ -144,6 +145,19 @@ def test_too_long_a_line_is_cut_and_counted(tokenizer: Tokenizer, positions: str
         Translator(model, tokenizer, max_length=9).translate(lines[:3])
 
 
+def test_a_beam_of_one_is_greedy_and_has_its_own_score(tokenizer: Tokenizer) -> None:
+    model = model_for(tokenizer)
+    translator = Translator(model, tokenizer, beam_size=1, length_penalty=0.6)
+    rows = tokenizer.encode(TEXTS)
+    limits = torch.tensor([default_limit(model, len(row) + 1) for row in rows])
+    wanted = [found[0] for found in beam_search(model, source_of(rows), MARKS, 1, limits, 0.6)]
+    found = [best[0] for best in translator.n_best(TEXTS, 1)]
+    assert [one.score for one in found] == pytest.approx([one.score for one in wanted], abs=1e-4)
+    assert all(one.score < 0 for one in found)
+    assert [one.text for one in found] == translator.translate(TEXTS) == list(translator.stream(TEXTS))
+    assert [best[0] for best in translator.stream_n_best(TEXTS, 1)] == found
+
+
 def test_how_long_a_translation_may_be(tokenizer: Tokenizer) -> None:
     endless = watched_for(tokenizer, end_bias=-1e4)
 
@@ -181,7 +195,7 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_read(tokenizer: 
     for options, message in [
         ({"beam_size": 0}, "beam_size must be at least 1"),
         ({"length_penalty": -1.0}, "length_penalty must be at least 0"),
-        ({"batch_tokens": 0}, "batch_tokens must be at least 1"),
+        ({"batch_tokens": 0}, "batch_tokens must be at least 1: got 0; 4096 is usual"),
         ({"max_length": 0}, "max_length must lie between 1 and the model's max_length: got 0"),
         ({"max_length": 65}, "got 65, the model has 64"),
     ]:
@@ -192,5 +206,7 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_read(tokenizer: 
         translator.n_best(TEXTS, 3)
     with pytest.raises(ConfigError, match="n_best must lie"):
         translator.stream_n_best(iter(TEXTS), 0)
-    with pytest.raises(ConfigError, match="window must be at least 1: got 0"):
+    with pytest.raises(ConfigError, match="window must be at least 1: got 0; 1 answers each line"):
         translator.stream_n_best(iter(TEXTS), 1, window=0)
+    with pytest.raises(ConfigError, match="window must be at least 1"):
+        translator.stream(iter(TEXTS), window=0)

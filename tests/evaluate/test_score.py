@@ -10,7 +10,7 @@ import pytest
 import sacrebleu
 
 from headwise.errors import ConfigError, DataError
-from headwise.evaluate.score import TOKENIZERS, score
+from headwise.evaluate.score import TOKENIZERS, check_tokenizer, score
 
 REFERENCES = [
     "A man in a red hat is standing in the snow.",
@@ -97,21 +97,24 @@ def test_chinese_has_no_spaces_and_needs_its_own_words() -> None:
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
-    with pytest.raises(DataError, match="got 2 translations and 3 references"):
+    with pytest.raises(DataError, match="got 2 translations and 3 references; give one reference for each"):
         score(HYPOTHESES[:2], REFERENCES)
-    with pytest.raises(DataError, match="at least one translation to score: got none"):
+    with pytest.raises(DataError, match="at least one translation to score: got none; give text"):
         score([], [])
-    with pytest.raises(ConfigError, match=r"tokenize must be one of 13a, intl, zh, .*: got 'klingon'"):
-        score(HYPOTHESES, REFERENCES, tokenize="klingon")
+    for refuse in (check_tokenizer, lambda name: score(HYPOTHESES, REFERENCES, tokenize=name)):
+        with pytest.raises(ConfigError, match=r"tokenize must be one of 13a, intl, zh, .*: got 'klingon'"):
+            refuse("klingon")
 
 
 def test_every_tokenizer_of_the_list_works_or_says_what_is_missing() -> None:
     packages = {"ja-mecab": "MeCab", "ko-mecab": "mecab_ko"}
     for tokenize in TOKENIZERS:
         if tokenize in packages and importlib.util.find_spec(packages[tokenize]) is None:
-            with pytest.raises(ConfigError, match=f"pip install 'sacrebleu.{tokenize[:2]}.'"):
-                score(REFERENCES, REFERENCES, tokenize=tokenize)
+            for refuse in (check_tokenizer, lambda name: score(REFERENCES, REFERENCES, tokenize=name)):
+                with pytest.raises(ConfigError, match=f"pip install 'sacrebleu.{tokenize[:2]}.'"):
+                    refuse(tokenize)
         else:
+            check_tokenizer(tokenize)
             assert score(REFERENCES, REFERENCES, tokenize=tokenize).bleu == pytest.approx(100)
 
 

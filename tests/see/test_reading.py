@@ -56,12 +56,44 @@ def test_a_translation_that_runs_out_of_room_has_no_end(tokenizer: Tokenizer) ->
     with torch.no_grad():
         model.output.weight[tokenizer.eos_id] = 0  # tied, so never far above the others
     cross = read_sentence(model, tokenizer, "a cat").cross
-    assert len(cross.reading) == 11 and "<eos>" not in cross.reading
+    assert len(cross.reading) == 12 and "<eos>" not in cross.reading
 
 
-@pytest.mark.parametrize("text", ["", "a" + " cat" * 70])
+@pytest.mark.parametrize("length", [1, 4, 12])
+def test_law_the_translation_is_the_translators(length: int, tokenizer: Tokenizer) -> None:
+    config = ModelConfig(
+        d_model=8, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, max_length=40, positions="learned"
+    )
+    model = EncoderDecoder(config.with_vocabulary(tokenizer.vocab_size, tokenizer.pad_id))
+    with torch.no_grad():
+        model.output.weight[tokenizer.eos_id] = 0  # so that only the limit ends it
+    text = " ".join(["cat"] * length)
+    assert (
+        read_sentence(model, tokenizer, text).translation
+        == (Translator(model, tokenizer, beam_size=1).translate([text])[0])
+    )
+
+
+def test_every_part_keeps_its_own_mode(model: EncoderDecoder, tokenizer: Tokenizer) -> None:
+    model.train()
+    model.decoder.eval()
+    read_sentence(model, tokenizer, TEXT)
+    assert model.training and model.encoder.training and not model.decoder.training
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a second device")
+def test_a_sentence_is_read_where_the_model_is(model: EncoderDecoder, tokenizer: Tokenizer) -> None:
+    here = read_sentence(model, tokenizer, TEXT)
+    there = read_sentence(model.cuda(), tokenizer, TEXT)
+    assert there.cross.read == here.cross.read and there.encoder.maps[0].is_cuda
+    torch.testing.assert_close(there.encoder.maps[0].cpu(), here.encoder.maps[0], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"), [("", "give it words"), ("a" + " cat" * 70, "shorten it, or train with a larger")]
+)
 def test_a_sentence_that_cannot_be_read_is_refused(
-    text: str, model: EncoderDecoder, tokenizer: Tokenizer
+    text: str, remedy: str, model: EncoderDecoder, tokenizer: Tokenizer
 ) -> None:
-    with pytest.raises(DataError, match="must have between 1 and 63 tokens"):
+    with pytest.raises(DataError, match=f"must have between 1 and 63 tokens: got .*; {remedy}"):
         read_sentence(model, tokenizer, text)

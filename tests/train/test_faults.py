@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor
 
 from headwise.checkpoint.run import RunFiles, load_run
 from headwise.checkpoint.weights import load_tensors
 from headwise.config import RunConfig
+from headwise.data.tokenizer import Tokenizer
 from headwise.errors import RunError, StorageError, TrainingError
+from headwise.model.encoder_decoder import EncoderDecoder
 from headwise.train import loop
 from headwise.train.loop import train
-from tiny_run import ENVIRONMENT, Crash, CrashAfter, end, silent, tiny
+from headwise.train.progress import View
+from headwise.train.validate import Validation
+from tiny_run import ENVIRONMENT, Crash, CrashAfter, end, silent, tiny, with_model
 
 
-@pytest.mark.parametrize("where", ["loss", "gradient", "weights"])
+@pytest.mark.parametrize(
+    ("where", "step"),
+    # training saves at step 4 and validates at step 6
+    [("loss", 5), ("gradient", 5), ("weights", 4), ("weights", 6), ("validation", 6)],
+)
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_number_that_is_not_finite_names_the_step_and_keeps_what_was_good(
-    where: str, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    where: str, step: int, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step, calls = 5, 0
-    real_loss, real_rate = loop.cross_entropy, loop.set_learning_rate
+    calls = 0
+    real_loss, real_rate, real_validate = loop.cross_entropy, loop.set_learning_rate, loop.validate
 
     def loss(*given: Any) -> Tensor:
         nonlocal calls
@@ -42,23 +54,80 @@ def test_a_number_that_is_not_finite_names_the_step_and_keeps_what_was_good(
         return result
 
     def rate(optimizer: torch.optim.Optimizer, number: float) -> None:
-        # an infinite rate breaks the weights at step 6, which validates
-        real_rate(optimizer, value if where == "weights" and calls == 6 else number)
+        real_rate(optimizer, value if where == "weights" and calls == step else number)
+
+    def validation(*given: Any) -> Validation:
+        result = real_validate(*given)
+        return replace(result, loss=value) if where == "validation" and calls == step else result
 
     monkeypatch.setattr(loop, "cross_entropy", loss)
     monkeypatch.setattr(loop, "set_learning_rate", rate)
+    monkeypatch.setattr(loop, "validate", validation)
     folder = tmp_path / "run"
-    named = 6 if where == "weights" else 5
-    with pytest.raises(
-        TrainingError, match=rf"^step {named}: expected a finite .* its last good state is kept"
-    ):
+    said = rf"^step {step}: expected (a )?finite .* its last good state is kept"
+    with pytest.raises(TrainingError, match=said):
         train(tiny(folder, max_steps=9), silent())
     assert load_tensors(RunFiles(folder).model)[1]["step"] == 3
     assert all(p.isfinite().all() for p in load_run(folder).model.parameters())
+    tensors, about = load_tensors(RunFiles(folder).training)
+    assert about["progress"]["step"] == (3 if (where, step) == ("weights", 4) else 4)
+    assert all(tensor.isfinite().all() for tensor in tensors.values())
     monkeypatch.undo()
     train(tiny(folder, max_steps=9), silent())
     train(tiny(tmp_path / "whole", max_steps=9), silent())
     assert end(folder) == end(tmp_path / "whole")
+
+
+class Breaking(View):
+    """Spoils the model after the update of a step."""
+
+    def __init__(self, step: int, spoil: Callable[[EncoderDecoder], object]) -> None:
+        super().__init__(Console(file=io.StringIO()))
+        self._step, self._spoil = step, spoil
+        self.model: EncoderDecoder | None = None
+
+    def make(self, *given: Any) -> EncoderDecoder:
+        self.model = EncoderDecoder(*given)
+        return self.model
+
+    def advance(self, step: int, *rest: Any) -> None:
+        if step == self._step:
+            assert self.model is not None
+            with torch.no_grad():
+                self._spoil(self.model)
+
+
+@pytest.mark.parametrize(("step", "kept"), [(1, "nothing was saved yet"), (5, "its last good state is kept")])
+def test_control_c_saves_no_broken_weights(
+    step: int, kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoil(model: EncoderDecoder) -> None:
+        model.output.weight[-1, -1] = torch.inf
+        signal.raise_signal(signal.SIGINT)
+
+    view = Breaking(step, spoil)
+    monkeypatch.setattr(loop, "EncoderDecoder", view.make)
+    with pytest.raises(TrainingError, match=rf"^step {step}: expected finite weights .*; {kept}"):
+        train(tiny(tmp_path / "run"), view)
+    monkeypatch.undo()
+    train(tiny(tmp_path / "run"), silent())
+    train(tiny(tmp_path / "whole"), silent())
+    assert end(tmp_path / "run") == end(tmp_path / "whole")
+
+
+def test_a_broken_weight_that_validation_never_meets_stays_out_of_every_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoil(model: EncoderDecoder) -> None:
+        model.source_embedding.table.weight[Tokenizer.load(files.tokenizer).bos_id] = torch.inf
+
+    files, view = RunFiles(tmp_path / "run"), Breaking(6, spoil)
+    config = with_model(tiny(files.folder), tie_embeddings=False)
+    monkeypatch.setattr(loop, "EncoderDecoder", view.make)
+    with pytest.raises(TrainingError, match=r"^step 6: expected finite weights .*its last good state"):
+        train(config, view)
+    for path in (files.model, files.training, *files.checkpoints.iterdir()):
+        assert all(tensor.isfinite().all() for tensor in load_tensors(path)[0].values()), path.name
 
 
 def test_nothing_finite_at_the_first_step_says_that_nothing_was_saved(

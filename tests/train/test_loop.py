@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -21,6 +24,7 @@ from headwise.train import loop
 from headwise.train.batch import Batch
 from headwise.train.loop import train
 from headwise.train.prepare import prepare
+from headwise.train.progress import View
 from tiny_run import ENVIRONMENT, metrics, silent, tiny, with_model
 
 
@@ -141,6 +145,24 @@ def test_the_final_weights_are_the_mean_of_the_last_checkpoints(tmp_path: Path) 
         mean = torch.stack([part[name].double() for part in parts]).mean(0)
         torch.testing.assert_close(tensor, mean.float(), rtol=1e-6, atol=1e-8)
     assert metrics(tmp_path / "run")[-1]["final_loss"] == result.validation.loss
+
+
+def test_the_padding_and_sample_translations_are_shown(tmp_path: Path) -> None:
+    shown = io.StringIO()
+    config = tiny(tmp_path / "run", samples=1)
+    data = prepare(config, tmp_path / "tokenizer.json", lambda _: None)
+    train(config, View(Console(file=shown)))
+    lines = shown.getvalue().splitlines()
+    batches = data.train.batches.epoch(0)
+    share = re.search(r"(\d+\.\d)% padding", lines[0])
+    assert share is not None
+    assert float(share[1]) == pytest.approx(100 * data.train.batches.padding_share(batches), abs=0.05)
+    # validated after steps 3 and 6: each time the sample follows the line of its validation
+    validations = [i for i, line in enumerate(lines) if re.match(r"step \d+  validation loss", line)]
+    assert len(validations) == 2
+    source = data.validation_pairs[0][0]
+    samples = [i for i, line in enumerate(lines) if line.startswith(f"    {source}  ->  ")]
+    assert samples == [i + 1 for i in validations]
 
 
 COMPILED = """

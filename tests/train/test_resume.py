@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 
 from headwise import files as headwise_files
 from headwise.config import RunConfig
+from headwise.recipe_text import write_recipe
 from headwise.train.loop import train
 from tiny_run import ENVIRONMENT, Crash, CrashAfter, end, silent, tiny, with_model
 
@@ -223,3 +226,29 @@ def test_killed_at_random_moments_the_end_is_the_same(tmp_path: Path) -> None:
     expected = end(tmp_path / "whole")
     for number in range(report["rounds"]):
         assert end(tmp_path / f"round{number}") == expected
+
+
+@pytest.mark.slow
+def test_the_command_killed_early_and_after_a_save_and_given_again_ends_the_same(tmp_path: Path) -> None:
+    def config(folder: Path) -> RunConfig:
+        return tiny(folder, max_steps=60, validate_every=20, save_every=5, log_every=5)
+
+    folder, recipe = tmp_path / "run", tmp_path / "recipe.yaml"
+    recipe.write_text(write_recipe(config(folder)), encoding="utf-8")
+    command = [sys.executable, "-m", "headwise", "train", str(recipe)]
+    for awaited in ("config.yaml", "training.safetensors"):
+        process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+        try:
+            until = time.monotonic() + 120
+            while not (folder / awaited).exists() and process.poll() is None and time.monotonic() < until:
+                time.sleep(0.001)
+        finally:
+            process.kill()
+        assert process.wait() == -signal.SIGKILL, awaited  # not at its end before it was killed
+        assert (folder / awaited).exists()
+        assert (folder / "training.safetensors").exists() == (awaited == "training.safetensors")
+    again = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=120)
+    assert again.returncode == 0, again.stderr
+    assert f"going on after step 5 of {folder}" in again.stderr
+    train(config(tmp_path / "whole"), silent())
+    assert end(folder) == end(tmp_path / "whole")

@@ -70,6 +70,21 @@ def test_it_disturbs_neither_random_state_nor_mode_nor_weights(
     assert all(p.grad is None and not p.is_inference() for p in model.parameters())
 
 
+def test_every_parts_mode_comes_back_even_after_a_failure(
+    config: RunConfig, data: Prepared, model: EncoderDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.train()
+    model.encoder.eval()  # a part that somebody froze
+    modes = [part.training for part in model.modules()]
+    measure(config, data, model)
+    assert [part.training for part in model.modules()] == modes
+    monkeypatch.setattr(model, "logits", None)
+    with pytest.raises(TypeError):
+        measure(config, data, model)
+    assert [part.training for part in model.modules()] == modes
+    assert not torch.is_inference_mode_enabled()
+
+
 def test_bleu_only_where_it_is_watched_and_samples_as_many_as_asked(
     config: RunConfig, data: Prepared, model: EncoderDecoder
 ) -> None:

@@ -6,6 +6,8 @@ model.safetensors     the weights to use: the best so far, in the end the best o
 training.safetensors  everything that going on needs: weights, moments, random state, position
 checkpoints/          weights of the last validations, for averaging
 metrics.jsonl         a line for each logged step and validation
+tensorboard/          the same for TensorBoard, where it is installed
+.lock                 held while a process trains the run; empty, and of no meaning afterwards
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from headwise.checkpoint.folder import check_run_folder
 from headwise.checkpoint.settings import differences, read_config, write_config
 from headwise.checkpoint.weights import fill_model, load_tensors, model_tensors, save_tensors
 from headwise.config import RunConfig
@@ -82,10 +85,7 @@ def load_run(folder: Path) -> Run:
     Errors: RunError naming what is missing, damaged or foreign.
     """
     files = RunFiles(folder)
-    if not folder.is_dir():
-        raise RunError(f"{folder} is not a directory: expected a run that headwise train made")
-    if not files.config.exists():
-        raise RunError(f"{folder} is not a run: it has no config.yaml; headwise train makes one")
+    check_run_folder(folder)
     config = read_config(files.config)
     tokenizer = Tokenizer.load(files.tokenizer)
     if not files.model.exists():

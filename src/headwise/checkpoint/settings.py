@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import types
 from collections.abc import Iterator
@@ -11,16 +12,17 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 import yaml
 
 from headwise.config import RunConfig
-from headwise.errors import ConfigError, RunError
+from headwise.errors import RunError
 from headwise.files import write_text_atomically
+from headwise.recipe_text import parse_recipe, write_recipe
 
 
 def write_config(path: Path, config: RunConfig) -> None:
-    """Every setting, defaults too: a later version may have others.
+    """Every setting, defaults too: a later version may have others. It is a recipe for the same run.
 
     Errors: StorageError as write_atomically.
     """
-    write_text_atomically(path, yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True))
+    write_text_atomically(path, write_recipe(config))
 
 
 def read_config(path: Path) -> RunConfig:
@@ -29,16 +31,16 @@ def read_config(path: Path) -> RunConfig:
     Errors: RunError naming the file when it is no configuration of headwise.
     """
     try:
-        return _filled(RunConfig, yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (
-        OSError,
-        UnicodeDecodeError,
-        yaml.YAMLError,
-        RecursionError,
-        TypeError,
-        ValueError,
-        ConfigError,
-    ) as error:
+        text = path.read_text(encoding="utf-8")
+        content = parse_recipe(text)
+        try:
+            return _filled(RunConfig, content)
+        except TypeError:
+            # the first runs were written by the rules of YAML 1.1, where 1e5 without quotes is text
+            with contextlib.suppress(yaml.YAMLError, TypeError, ValueError, OverflowError):
+                return _filled(RunConfig, yaml.safe_load(text))
+            raise
+    except (OSError, TypeError, ValueError) as error:  # ValueError: UTF-8 and ConfigError too
         reason = " ".join(str(error).split())
         raise RunError(f"{path} is damaged or no configuration of headwise: {reason}; restore it") from None
 
@@ -51,12 +53,6 @@ def differences(old: Any, new: Any, prefix: str = "") -> Iterator[str]:
             yield from differences(before, after, f"{prefix}{item.name}.")
         elif before != after and prefix + item.name != "run":
             yield f"{prefix}{item.name}: the run has {before}, asked for {after}"
-
-
-def _plain(config: Any) -> Any:
-    if dataclasses.is_dataclass(config):
-        return {item.name: _plain(getattr(config, item.name)) for item in dataclasses.fields(config)}
-    return list(cast("tuple[object, ...]", config)) if isinstance(config, tuple) else config
 
 
 def _filled(kind: type[Any], content: object) -> Any:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NAMES = {"de": "German", "zh": "Chinese", "fr": "French", "ja": "Japanese"}
 # Chinese sentences show most in a map of attention: the order of the parts turns round.
 FAVOURITES = ("zh", "ja", "de", "fr")
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 NUM_EXAMPLES = 12
 
 
@@ -42,11 +43,10 @@ def demo(arguments: Sequence[str]) -> int:
     if parser.answers_help(arguments):
         return 0
     given = parser.parse(arguments)
+    kind = given.get("data.kind", "dates")
+    if kind != "dates":
+        raise ConfigError(f"the demo is about dates: got data.kind={kind}; headwise train takes other text")
     config = configure(parser, find_recipe("dates.yaml"), given)
-    if config.data.kind != "dates":
-        raise ConfigError(
-            f"the demo is about dates: got data.kind={config.data.kind}; headwise train takes other text"
-        )
     from headwise.checkpoint.run import load_run
     from headwise.data.corpus import load_corpus
     from headwise.train.loop import train
@@ -105,7 +105,7 @@ def _draw(run: Run, test: Pairs, config: RunConfig) -> None:
     language = next(name for name in FAVOURITES if name in config.data.dates.languages)
     source = test.source[_by_language(test, config)[language][0]]
     # a written-out date has most to show, where the test set has one
-    dated = [s for s in test.source if s.startswith(f"<{language}>") and any(day in s for day in _WEEKDAYS)]
+    dated = [s for s in test.source if s.startswith(f"<{language}>") and any(day in s for day in WEEKDAYS)]
     sentence = min(dated, key=len, default=source)
     reading = read_sentence(run.model, run.tokenizer, sentence)
     folder = Path(config.run)
@@ -123,9 +123,6 @@ def _draw(run: Run, test: Pairs, config: RunConfig) -> None:
         print(notice)
     print(f"picture of the cross-attention    {folder / 'attention.png'}")
     print(f"picture of the position encoding  {folder / 'positions.png'}")
-
-
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 def _show_scores(test: Pairs, translations: Sequence[str], config: RunConfig) -> None:

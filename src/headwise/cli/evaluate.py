@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from headwise.cli.arguments import CommandParser
-from headwise.cli.streams import write_lines
+from headwise.cli.streams import check_output, write_lines
 from headwise.cli.using import add_decoding, check_decoding, check_run, make_translator
-from headwise.errors import DataError
+from headwise.data.parallel import read_aligned
 
 
 def evaluate(arguments: Sequence[str]) -> int:
@@ -34,33 +34,19 @@ def evaluate(arguments: Sequence[str]) -> int:
     folder = Path(given["run"])
     check_decoding(given)
     check_run(folder)
-    from headwise.data.parallel import read_lines
-
-    sources, references = read_lines(Path(given["source"])), read_lines(Path(given["target"]))
-    if len(sources) != len(references):
-        raise DataError(
-            f"line n of one file must translate line n of the other: got {len(sources)} lines in "
-            f"{given['source']} and {len(references)} in {given['target']}"
-        )
+    if "output" in given:
+        check_output(given["output"])
+    sources, references = read_aligned(Path(given["source"]), Path(given["target"]))
     from headwise.checkpoint.run import load_run
     from headwise.cli.progress import tracked
-    from headwise.evaluate.score import TOKENIZERS, score
+    from headwise.evaluate.score import check_tokenizer, score
 
     tokenize = given.get("tokenize", "13a")
-    if tokenize not in TOKENIZERS:  # before the work, not after it
-        score(["a"], ["a"], tokenize=tokenize)
+    check_tokenizer(tokenize)  # before the work, not after it
     stream = make_translator(load_run(folder), given).stream(sources)
     hypotheses = list(tracked(stream, len(sources), "translating"))
     if "output" in given:
-        write_lines(given["output"], _all(hypotheses))
+        write_lines(given["output"], hypotheses)
     scores = score(hypotheses, references, lowercase=given["lowercase"], tokenize=tokenize)
     print("\n".join(scores.lines()))
     return 0
-
-
-def _all(lines: Sequence[str]) -> Callable[[Callable[[str], None]], None]:
-    def write(put: Callable[[str], None]) -> None:
-        for line in lines:
-            put(line)
-
-    return write

@@ -1,29 +1,20 @@
 """A recipe: a YAML file whose keys mirror RunConfig, read with errors that name the file and the line."""
 
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# PyYAML has hardly any types
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
-from yaml.composer import ComposerError
-from yaml.constructor import ConstructorError
-from yaml.reader import ReaderError
-
 from headwise.cli.arguments import brief, nearest
 from headwise.cli.settings import Section
-from headwise.config import RunConfig
 from headwise.errors import ConfigError
+from headwise.recipe_text import parse_recipe, write_recipe
+
+__all__ = ["find_recipe", "read_recipe", "write_recipe"]
 
 _LARGEST = 1_000_000
-# What PyYAML raises, beside its own errors, for nesting too deep and values such as `!!int x`.
-_FAULTS = (ValueError, TypeError, AttributeError, KeyError, IndexError, OverflowError, RecursionError)
 
 
 def read_recipe(path: Path, sections: Sequence[Section]) -> dict[str, Any]:
@@ -32,18 +23,16 @@ def read_recipe(path: Path, sections: Sequence[Section]) -> dict[str, Any]:
     Errors: ConfigError naming the file when it cannot be read, is not YAML (with the line), or holds a
     key that is no setting.
     """
-    content = _parse(path, _text(path))
+    text = _text(path)
+    try:
+        content = parse_recipe(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
     if content is None:
         return {}
     found: dict[str, Any] = {}
     _flatten(content, "", path, {section.path: section for section in sections}, found)
     return found
-
-
-def write_recipe(config: RunConfig) -> str:
-    """The configuration as YAML; read again it gives the same configuration."""
-    plain = cast("dict[str, Any]", _plain(asdict(config)))
-    return yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def find_recipe(name: str) -> Path:
@@ -90,22 +79,6 @@ def _text(path: Path) -> str:
         ) from error
 
 
-def _parse(path: Path, text: str) -> Any:
-    try:
-        return yaml.load(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f" line {mark.line + 1}, column {mark.column + 1}:" if mark else ""
-        raise ConfigError(f"{path} is not valid YAML:{where} {error.problem or error.context}") from error
-    except ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        raise ConfigError(
-            f"{path} is not valid YAML: line {line} holds the character U+{ord(text[error.position]):04X}"
-        ) from error
-    except _FAULTS as error:
-        raise ConfigError(f"{path} is not valid YAML: {type(error).__name__}: {brief(str(error))}") from error
-
-
 def _flatten(
     content: Any, prefix: str, path: Path, sections: Mapping[str, Section], found: dict[str, Any]
 ) -> None:
@@ -126,59 +99,3 @@ def _flatten(
             known = [*settings, *inner, *(s.path for section in sections.values() for s in section.settings)]
             shown = name if len(name) <= 60 and name.isprintable() else brief(name)
             raise ConfigError(f"{path}: unknown key {shown}{nearest(name, known)}")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in cast("dict[str, Any]", value).items()}
-    return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML of scalars, lists and mappings: no aliases, no key twice, and 1e-4 is a number."""
-
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 PyYAML's own form
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            event = cast(Any, self.peek_event())
-            raise ComposerError(None, None, "aliases (*name) are not for recipes", event.start_mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            name = str(key.value)
-            if name in seen:
-                raise ConstructorError(None, None, f"the key {name} comes twice", key.start_mark)
-            seen.add(name)
-        return super().construct_mapping(node, deep)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Lists on one line, everything else in the block form, no aliases."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-# YAML 1.1, which PyYAML reads, takes 1e-4 for text, `no` for false and 1:30 for ninety; 1.2 does not.
-for _tag, _pattern, _first in (
-    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("int", r"[-+]?(0|[1-9][0-9_]*)", "-+0123456789"),
-    ("float", r"[-+]?(\.[0-9]+|[0-9][0-9_]*\.[0-9_]*)([eE][-+]?[0-9]+)?", "-+.0123456789"),
-    ("float", r"[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+", "-+0123456789"),
-    ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+."),
-):
-    for _class in (_Loader, _Dumper):  # what either version would misread is written in quotes
-        _class.add_implicit_resolver(
-            f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), list(_first)
-        )
-
-
-def _write_list(dumper: yaml.SafeDumper, value: list[Any]) -> yaml.Node:
-    return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=True)
-
-
-_Dumper.add_representer(list, _write_list)

@@ -2,90 +2,68 @@
 
 from __future__ import annotations
 
-import gzip
 import sys
-import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from headwise.data.parallel import decoded_lines, stream_lines
 from headwise.errors import DataError, StorageError
 from headwise.files import write_atomically
-
-# One line without an end may not fill the memory.
-LONGEST_LINE = 1_000_000
 
 
 def is_terminal(name: str) -> bool:
     """Whether the input is a person typing."""
-    return name == "-" and sys.stdin.isatty()
+    return name == "-" and _has_stdin() and sys.stdin.isatty()
 
 
 @contextmanager
-def lines_of(name: str) -> Generator[Iterator[str], None, None]:
-    """The lines of a file (plain or gzip), or of standard input for '-', read as they are asked for.
+def lines_of(name: str) -> Generator[Iterator[str]]:
+    """The lines of a file as `stream_lines`, or of standard input for '-'.
 
-    Lines end at line feed alone, like those of training text.
-
-    Errors: DataError, now or while reading, naming the file and the line.
+    Errors: DataError as there, now or while reading, and when standard input is closed.
     """
-    if name == "-":
-        yield _decoded(sys.stdin.buffer.readline, "standard input")
-        return
-    try:
-        file = Path(name).open("rb")  # noqa: SIM115 only opening is tried here
-    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
-        reason = getattr(error, "strerror", None) or str(error)
-        raise DataError(f"cannot read {name}: {reason}; name a text file, or - for standard input") from error
-    with file:
-        is_packed = file.peek(2)[:2] == b"\x1f\x8b"
-        yield _decoded(gzip.GzipFile(fileobj=file).readline if is_packed else file.readline, name)
+    if name != "-":
+        with stream_lines(Path(name)) as lines:
+            yield lines
+    elif _has_stdin():
+        yield decoded_lines(sys.stdin.buffer.readline, "standard input")
+    else:
+        raise DataError("standard input is closed: expected text; name a file")
 
 
-def _decoded(readline: Callable[[int], bytes], name: str) -> Iterator[str]:
-    number = 0
-    while True:
-        try:
-            line = readline(LONGEST_LINE)
-        except (EOFError, zlib.error, OSError) as error:
-            raise DataError(f"cannot read {name} after line {number}: {error}") from error
-        if not line:
-            return
-        number += 1
-        if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
-            raise DataError(f"{name}: line {number} must be shorter than {LONGEST_LINE:,} bytes; is it text?")
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        try:
-            yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{name} must be UTF-8: line {number}, byte {error.start + 1} is 0x{line[error.start]:02x}"
-            ) from error
+def _has_stdin() -> bool:
+    # started with <&- there is none, whatever the annotation says
+    return bool(sys.stdin)
 
 
-def write_lines(name: str, write: Callable[[Callable[[str], None]], None]) -> None:
-    """Let `write` put lines, to standard output for '-', or to a file that appears when all are written.
+def check_output(name: str) -> None:
+    """Tell before the work what cannot be written.
+
+    Errors: StorageError for a directory.
+    """
+    if Path(name).is_dir():
+        raise StorageError(f"cannot write {name}: it is a directory; name a file")
+
+
+def write_lines(name: str, lines: Iterable[str]) -> None:
+    """Write lines as they come, to standard output for '-', or to a file that appears with the last one.
 
     Errors: StorageError for a file that cannot be written.
     """
     if name == "-":
-        write(_putter(sys.stdout.buffer.write, sys.stdout.buffer.flush))
+        _put(lines, sys.stdout.buffer.write, sys.stdout.buffer.flush)
         return
-    path = Path(name)
-    if path.is_dir():
-        raise StorageError(f"cannot write {name}: it is a directory; name a file")
+    check_output(name)
 
     def fill(beside: Path) -> None:
         with beside.open("wb") as file:
-            write(_putter(file.write, file.flush))
+            _put(lines, file.write, file.flush)
 
-    write_atomically(path, fill)
+    write_atomically(Path(name), fill)
 
 
-def _putter(write: Callable[[bytes], object], flush: Callable[[], object]) -> Callable[[str], None]:
-    def put(line: str) -> None:
+def _put(lines: Iterable[str], write: Callable[[bytes], object], flush: Callable[[], object]) -> None:
+    for line in lines:
         write(line.encode("utf-8", "replace") + b"\n")
         flush()  # whoever reads sees each line as soon as it is there
-
-    return put

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from headwise.cli.arguments import CommandParser
@@ -36,15 +36,13 @@ def translate(arguments: Sequence[str]) -> int:
         from headwise.checkpoint.run import load_run
 
         translator = make_translator(load_run(folder), given)
-
-        def write(put: Callable[[str], None]) -> None:
-            if n_best is None:
-                for text in translator.stream(lines, **window):
-                    put(text)
-                return
-            for number, found in enumerate(translator.stream_n_best(lines, n_best, **window)):
-                for translation in found:
-                    put(f"{number} ||| {translation.text} ||| {translation.score:.4f}")
-
-        write_lines(given.get("output", "-"), write)
+        if n_best is None:
+            out = translator.stream(lines, **window)
+        else:
+            out = (
+                f"{number} ||| {translation.text} ||| {translation.score:.4f}"
+                for number, found in enumerate(translator.stream_n_best(lines, n_best, **window))
+                for translation in found
+            )
+        write_lines(given.get("output", "-"), out)
     return 0

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwise.checkpoint.folder import check_run_folder
 from headwise.cli.arguments import CommandParser
-from headwise.errors import ConfigError, RunError
+from headwise.errors import ConfigError
 
 if TYPE_CHECKING:
     from headwise.checkpoint.run import Run
@@ -36,18 +37,23 @@ def add_decoding(parser: CommandParser) -> None:
 def check_decoding(given: Mapping[str, Any]) -> None:
     """Refuse impossible values before a model is loaded.
 
-    Errors: ConfigError for a number below what makes sense.
+    Errors: ConfigError for a number below what makes sense, and for more best ones than hypotheses.
     """
-    for name, least in (
-        ("beam", 1),
-        ("max_length", 1),
-        ("batch_tokens", 1),
-        ("n_best", 1),
-        ("length_penalty", 0),
+    for name, least, remedy in (
+        ("beam", 1, "1 is greedy decoding"),
+        ("max_length", 1, "leave it out for a limit that follows the source"),
+        ("batch_tokens", 1, f"leave it out for {BATCH_TOKENS}"),
+        ("n_best", 1, "1 asks for the best"),
+        ("length_penalty", 0, "0 turns it off"),
     ):
         value = given.get(name)
         if value is not None and not least <= value < 2**31:
-            raise ConfigError(f"--{name} must be at least {least} and below 2**31: got {value}")
+            raise ConfigError(f"--{name} must be at least {least} and below 2**31: got {value}; {remedy}")
+    beam, n_best = given.get("beam", BEAM), given.get("n_best", 1)
+    if n_best > beam:
+        raise ConfigError(
+            f"--n_best must not pass --beam: got {n_best} and {beam}; add --beam {n_best} or ask for fewer"
+        )
 
 
 def check_run(folder: Path) -> None:
@@ -55,18 +61,15 @@ def check_run(folder: Path) -> None:
 
     Errors: RunError.
     """
-    if not folder.exists():
-        raise RunError(f"no run {folder}; headwise train RECIPE makes one")
-    if not folder.is_dir():
-        raise RunError(f"{folder} is a file: expected a run, the directory that headwise train made")
-    if not (folder / "config.yaml").exists():
-        raise RunError(f"{folder} is not a run: it has no config.yaml; headwise train RECIPE makes one")
+    check_run_folder(folder)
 
 
 def make_translator(run: Run, given: Mapping[str, Any]) -> Translator:
-    """The run's translator, with the options of add_decoding."""
+    """The run's translator, with the options of add_decoding; warns of one that does nothing."""
     from headwise.decode.translate import Translator
 
+    if given.get("beam") == 1 and "length_penalty" in given and "n_best" not in given:
+        warn("--length_penalty has no effect with --beam 1, which ranks nothing; raise --beam")
     return Translator(
         run.model,
         run.tokenizer,

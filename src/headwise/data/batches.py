@@ -41,11 +41,11 @@ class Batches:
         self._batch_tokens = batch_tokens
         self._seed = seed
         if batch_tokens < 1:
-            raise ConfigError(f"batch_tokens must be at least 1: got {batch_tokens}")
+            raise ConfigError(f"batch_tokens must be at least 1: got {batch_tokens}; 4096 is usual")
         if self._source.shape != self._target.shape:
             raise DataError(
                 f"each source needs its target: got {self._source.size} source lengths "
-                f"and {self._target.size} target lengths"
+                f"and {self._target.size} target lengths; give both for each pair"
             )
         if self._source.size == 0:
             raise DataError("batches need at least one pair: got none; give more text or raise max_length")

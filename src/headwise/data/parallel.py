@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from headwise.data.pairs import Pairs
 from headwise.errors import DataError
 
 MAX_CHARACTERS = 10_000
+# Bytes. One line without an end may not fill the memory.
+LONGEST_LINE = 1_000_000
 _GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 
@@ -19,14 +23,9 @@ def read_parallel(source: Path, target: Path) -> tuple[Pairs, list[str]]:
 
     Left out: pairs with a blank side, and pairs with a side of more than MAX_CHARACTERS characters.
 
-    Errors: DataError as read_lines, for unequal line counts, and when no pair is left.
+    Errors: DataError as read_aligned, and when no pair is left.
     """
-    sources, targets = read_lines(source), read_lines(target)
-    if len(sources) != len(targets):
-        raise DataError(
-            f"line n of one file must translate line n of the other: got {len(sources)} lines in {source} "
-            f"and {len(targets)} in {target}; align them again"
-        )
+    sources, targets = read_aligned(source, target)
     kept: list[tuple[str, str]] = []
     blank = overlong = 0
     for pair in zip(sources, targets, strict=True):
@@ -50,40 +49,89 @@ def read_parallel(source: Path, target: Path) -> tuple[Pairs, list[str]]:
     return Pairs([pair[0] for pair in kept], [pair[1] for pair in kept]), warnings
 
 
+def read_aligned(source: Path, target: Path) -> tuple[list[str], list[str]]:
+    """Every line of two aligned files.
+
+    Errors: DataError as read_lines, and for unequal line counts.
+    """
+    sources, targets = read_lines(source), read_lines(target)
+    if len(sources) != len(targets):
+        raise DataError(
+            f"line n of one file must translate line n of the other: got {len(sources)} lines in {source} "
+            f"and {len(targets)} in {target}; align them again"
+        )
+    return sources, targets
+
+
 def read_lines(path: Path) -> list[str]:
-    """Every line of a text file, empty ones too; gzip is told by its content, not by the name.
+    """Every line of a text file, empty ones too.
+
+    Errors: DataError as stream_lines, and for an empty file.
+    """
+    with stream_lines(path) as stream:
+        lines = list(stream)
+    if not lines:
+        raise DataError(f"{path} must hold text: got an empty file; give one sentence a line")
+    return lines
+
+
+@contextmanager
+def stream_lines(path: Path) -> Generator[Iterator[str]]:
+    """The lines of a text file, read as they are asked for; gzip is told by its content, not by the name.
+
+    Errors: DataError naming the file when it is missing, a directory or not readable; while reading,
+    for a damaged gzip and as decoded_lines.
+    """
+    try:
+        file = path.open("rb")
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DataError(f"cannot read {path}: {reason}; name a text file, plain or .gz") from error
+    with file:
+        is_packed = file.peek(2)[:2] == _GZIP_MAGIC
+        readline = gzip.GzipFile(fileobj=file).readline if is_packed else file.readline
+        yield decoded_lines(readline, str(path))
+
+
+def decoded_lines(readline: Callable[[int], bytes], name: str) -> Iterator[str]:
+    """The lines that `readline`, asked for a number of bytes, brings from what users know as `name`.
 
     Lines end at line feed alone (a carriage return before it is dropped): other separators such
     as U+2028 occur inside sentences and must not shift the lines. A byte order mark is dropped.
 
-    Errors: DataError naming the file when it is missing, a directory, not readable, empty, a damaged
-    gzip, or not UTF-8 (with the line and the byte).
+    Errors: DataError naming the line when it is LONGEST_LINE bytes long, is not UTF-8 (with the byte),
+    or cannot be read.
     """
-    content = _unpacked(path).removeprefix(_BOM)
-    if not content:
-        raise DataError(f"{path} must hold text: got an empty file; give one sentence a line")
+    number = 0
+    while line := _next(readline, name, number):
+        number += 1
+        if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+            raise DataError(
+                f"{name}: line {number} must be shorter than {LONGEST_LINE:,} bytes; give one sentence a line"
+            )
+        if number == 1:
+            line = line.removeprefix(_BOM)
+            if not line:  # nothing but the mark
+                return
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name} must be UTF-8: line {number}, byte {error.start + 1} is 0x{line[error.start]:02x}; "
+                "convert it, for example with iconv"
+            ) from error
+        yield text.removesuffix("\n").removesuffix("\r")
+
+
+def _next(readline: Callable[[int], bytes], name: str, number: int) -> bytes:
+    """The next line; number: of the last one."""
     try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line_start = content.rfind(b"\n", 0, error.start) + 1
+        return readline(LONGEST_LINE)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(
-            f"{path} must be UTF-8: line {content.count(10, 0, error.start) + 1}, "
-            f"byte {error.start - line_start + 1} is 0x{content[error.start]:02x}; "
-            "convert it, for example with iconv"
+            f"{name} is a damaged gzip file after line {number}: {error}; copy or download it again"
         ) from error
-    lines = text.removesuffix("\n").split("\n")
-    return [line.removesuffix("\r") for line in lines]
-
-
-def _unpacked(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a name with a NUL
-        reason = getattr(error, "strerror", None) or str(error)
-        raise DataError(f"cannot read {path}: {reason}; name a text file, plain or .gz") from error
-    if not content.startswith(_GZIP_MAGIC):
-        return content
-    try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is a damaged gzip file: {error}; copy or download it again") from error
+    except OSError as error:
+        raise DataError(
+            f"cannot read {name} after line {number}: {error.strerror or error}; name a text file"
+        ) from error

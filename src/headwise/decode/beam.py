@@ -251,8 +251,9 @@ def check_beam(beam_size: int, length_penalty: float, n_best: int = 1) -> None:
     if beam_size < 1:
         raise ConfigError(f"beam_size must be at least 1: got {beam_size}; 1 is greedy decoding")
     if not 1 <= n_best <= beam_size:
+        remedy = "1 asks for the best" if n_best < 1 else f"raise beam_size to {n_best} or ask for fewer"
         raise ConfigError(
-            f"n_best must lie between 1 and beam_size: got n_best={n_best}, beam_size={beam_size}"
+            f"n_best must lie between 1 and beam_size: got n_best={n_best}, beam_size={beam_size}; {remedy}"
         )
     if not 0 <= length_penalty < torch.inf:
         raise ConfigError(

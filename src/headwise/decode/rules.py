@@ -24,7 +24,9 @@ def length_limits(
     """
     limits = torch.as_tensor(max_length, device=source.device).expand(source.size(0))
     if limits.numel() and int(limits.min()) < 1:
-        raise ConfigError(f"max_length must be at least 1: got {int(limits.min())}")
+        raise ConfigError(
+            f"max_length must be at least 1: got {int(limits.min())}; the end mark takes 1, each token 1 more"
+        )
     reach = model.config.max_length
     if model.config.positions == "learned" and limits.numel() and int(limits.max()) > reach:
         raise ConfigError(
@@ -34,10 +36,19 @@ def length_limits(
     return limits
 
 
+def default_limit(model: EncoderDecoder, source_tokens: int) -> int:
+    """Tokens that a sentence may write where nobody says: twice its source's and 20 more.
+
+    source_tokens: with the end mark; so is the limit, which never passes the model's max_length.
+    """
+    return min(2 * source_tokens + 20, model.config.max_length)
+
+
 def forbid_marks(logits: Float[Tensor, "N V"], marks: Marks) -> None:
     """Padding and the begin mark are never written: their logits become -inf, in place.
 
-    Log-probabilities are taken before this, so that they stay the model's own.
+    Whoever needs log-probabilities of the model itself keeps these two logits first: see
+    `beam._continuations`.
     """
     logits[:, marks.pad_id] = -torch.inf
     logits[:, marks.bos_id] = -torch.inf

@@ -6,22 +6,28 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeVar
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from headwise.data.padding import pad_sources
 from headwise.data.tokenizer import Tokenizer
 from headwise.decode.beam import beam_search, check_beam
 from headwise.decode.greedy import greedy
+from headwise.decode.rules import default_limit
 from headwise.errors import ConfigError
 from headwise.model.encoder_decoder import EncoderDecoder
 
 WINDOW = 512
 
+_Found = TypeVar("_Found")
+
 
 @dataclass(frozen=True)
 class Translation:
-    """A translation and the score that ranks it: see `Hypothesis`."""
+    """A translation and the score that ranks it, as `Hypothesis` has it; 0 for a text without words."""
 
     text: str
     score: float
@@ -31,13 +37,17 @@ def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=2)
 
 
+def _nothing() -> list[Translation]:
+    return [Translation("", 0.0)]
+
+
 class Translator:
     """A model and its tokenizer, as something that takes text.
 
     beam_size: hypotheses a sentence; 1 decodes greedily.
     length_penalty: alpha of score(Y) = log P(Y) / ((5 + |Y|) / 6)^alpha; 0 ranks by log P alone.
-    max_length: most tokens of a translation, the end mark counted; left out, twice the source's tokens
-        and 20 more. Never more than the model's own max_length.
+    max_length: most tokens of a translation, the end mark counted; left out, `default_limit` for each.
+        Never more than the model's own max_length.
     batch_tokens: most positions of a batch: sentences * beam_size * longest source.
     warn: told once of the first text that is longer than the model's max_length and therefore cut, and
         at the end how many were.
@@ -68,7 +78,7 @@ class Translator:
                 f"has {reach}; for longer translations train with a larger model.max_length"
             )
         if batch_tokens < 1:
-            raise ConfigError(f"batch_tokens must be at least 1: got {batch_tokens}")
+            raise ConfigError(f"batch_tokens must be at least 1: got {batch_tokens}; 4096 is usual")
         self._model = model
         self._tokenizer = tokenizer
         self._beam_size = beam_size
@@ -79,7 +89,7 @@ class Translator:
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """The best translation of each text."""
-        return [found[0].text for found in self.n_best(texts, 1)]
+        return list(self.stream(texts, window=max(1, len(texts))))
 
     def n_best(self, texts: Sequence[str], n: int) -> list[list[Translation]]:
         """The n best translations of each text, best first, different as tokens.
@@ -96,30 +106,46 @@ class Translator:
         held or read ahead; 1 answers each line before it reads the next.
         Law: line n of the output translates line n of the input.
         """
-        for found in self.stream_n_best(lines, 1, window):
-            yield found[0].text
+        return self._stream(lines, window, self._best, str)
 
     def stream_n_best(
         self, lines: Iterable[str], n: int, window: int = WINDOW
     ) -> Iterator[list[Translation]]:
         """The n best translations of each line: `stream` and `n_best` at once."""
         check_beam(self._beam_size, self._length_penalty, n)
-        if window < 1:
-            raise ConfigError(f"window must be at least 1: got {window}")
-        return self._stream(iter(lines), n, window)
+        return self._stream(lines, window, lambda rows: self._n_best(rows, n), _nothing)
 
-    def _stream(self, lines: Iterator[str], n: int, window: int) -> Iterator[list[Translation]]:
+    def _stream(
+        self,
+        lines: Iterable[str],
+        window: int,
+        search: Callable[[list[list[int]]], list[_Found]],
+        nothing: Callable[[], _Found],
+    ) -> Iterator[_Found]:
+        """What `search` finds for the ids of each line, and what `nothing` makes for a line without words."""
+        if window < 1:
+            raise ConfigError(
+                f"window must be at least 1: got {window}; 1 answers each line before it reads the next"
+            )
+        return self._windows(iter(lines), window, search, nothing)
+
+    def _windows(
+        self,
+        lines: Iterator[str],
+        window: int,
+        search: Callable[[list[list[int]]], list[_Found]],
+        nothing: Callable[[], _Found],
+    ) -> Iterator[_Found]:
         cuts = _Cuts(self._model.config.max_length, self._warn)
         read = 0
         while texts := [line.rstrip("\r\n") for line in islice(lines, window)]:
             filled = [place for place, text in enumerate(texts) if text.strip()]
             rows = self._tokenizer.encode([texts[place] for place in filled])
             rows = [cuts.cut(row, read + place + 1) for place, row in zip(filled, rows, strict=True)]
-            found = [[Translation("", 0.0)] for _ in texts]
+            found = [nothing() for _ in texts]
             for batch in self._batches([len(row) + 1 for row in rows]):
-                translations = self._translate([rows[index] for index in batch], n)
-                for index, translation in zip(batch, translations, strict=True):
-                    found[filled[index]] = translation
+                for index, one in zip(batch, search([rows[index] for index in batch]), strict=True):
+                    found[filled[index]] = one
             read += len(texts)
             yield from found
         cuts.sum_up()
@@ -136,16 +162,15 @@ class Translator:
         if batch:
             yield batch
 
-    def _translate(self, rows: list[list[int]], n: int) -> list[list[Translation]]:
-        device = next(self._model.parameters()).device
-        source = pad_sources(rows, self._tokenizer).to(device)
-        reach = self._model.config.max_length
-        allowed = [self._max_length or min(2 * (len(row) + 1) + 20, reach) for row in rows]
-        limits = torch.tensor(allowed, device=device)
-        if self._beam_size == 1 and n == 1:
-            # the score of what greedy wrote would take the log-probabilities that it does without
-            written = greedy(self._model, source, self._tokenizer, limits)
-            return [[Translation(text, 0.0)] for text in self._decode(written)]
+    def _best(self, rows: list[list[int]]) -> list[str]:
+        if self._beam_size > 1:
+            return [found[0].text for found in self._n_best(rows, 1)]
+        # the same text without the log-probabilities that a score needs
+        source, limits = self._tensors(rows)
+        return self._decode(greedy(self._model, source, self._tokenizer, limits))
+
+    def _n_best(self, rows: list[list[int]], n: int) -> list[list[Translation]]:
+        source, limits = self._tensors(rows)
         found = beam_search(
             self._model, source, self._tokenizer, self._beam_size, limits, self._length_penalty, n
         )
@@ -156,6 +181,13 @@ class Translator:
             ]
             for row in found
         ]
+
+    def _tensors(self, rows: list[list[int]]) -> tuple[Int[Tensor, "B Ts"], Int[Tensor, " B"]]:
+        """What the searches take: the sources, and how long each translation may be."""
+        device = next(self._model.parameters()).device
+        source = pad_sources(rows, self._tokenizer).to(device)
+        limits = [self._max_length or default_limit(self._model, len(row) + 1) for row in rows]
+        return source, torch.tensor(limits, device=device)
 
     def _decode(self, rows: list[list[int]]) -> list[str]:
         # a line break inside a translation would move every later line

@@ -50,30 +50,19 @@ def score(
     lowercase: of both sides, exact match included.
     tokenize: BLEU's words: 13a for text with spaces, zh or char for Chinese, ja-mecab for Japanese.
 
-    Errors: DataError for unequal counts or none; ConfigError for another tokenize, or one whose
-    package is not installed.
+    Errors: DataError for unequal counts or none; ConfigError as check_tokenizer.
     Law: 100, 100 and every one exact if and only if both sides are equal (of four words or more).
     """
-    from sacrebleu.metrics.bleu import BLEU  # a tenth of a second that nobody else should pay
     from sacrebleu.metrics.chrf import CHRF
 
     if len(hypotheses) != len(references):
         raise DataError(
             f"each translation needs its reference: got {len(hypotheses)} translations and "
-            f"{len(references)} references"
+            f"{len(references)} references; give one reference for each, in the same order"
         )
     if not hypotheses:
-        raise DataError("there must be at least one translation to score: got none")
-    if tokenize not in TOKENIZERS:
-        raise ConfigError(f"tokenize must be one of {', '.join(TOKENIZERS)}: got {tokenize!r}")
-    try:
-        bleu_metric = BLEU(lowercase=lowercase, tokenize=tokenize)
-    except RuntimeError as error:
-        language = tokenize[:2]
-        raise ConfigError(
-            f"tokenize={tokenize} needs a package that is not installed: "
-            f"pip install 'sacrebleu[{language}]', or use char"
-        ) from error
+        raise DataError("there must be at least one translation to score: got none; give text to translate")
+    bleu_metric = _bleu(lowercase, tokenize)
     chrf_metric = CHRF(lowercase=lowercase)
     bleu = bleu_metric.corpus_score(hypotheses, [references])
     chrf = chrf_metric.corpus_score(hypotheses, [references])
@@ -87,6 +76,29 @@ def score(
         bleu_line=_line(bleu, bleu_metric),
         chrf_line=_line(chrf, chrf_metric),
     )
+
+
+def check_tokenizer(name: str) -> None:
+    """Tell before the work whether `score` can cut words in this way.
+
+    Errors: ConfigError for a name that is not of TOKENIZERS, or one whose package is not installed.
+    """
+    _bleu(False, name)
+
+
+def _bleu(lowercase: bool, tokenize: str) -> Any:
+    from sacrebleu.metrics.bleu import BLEU  # a tenth of a second that nobody else should pay
+
+    if tokenize not in TOKENIZERS:
+        raise ConfigError(f"tokenize must be one of {', '.join(TOKENIZERS)}: got {tokenize!r}")
+    try:
+        return BLEU(lowercase=lowercase, tokenize=tokenize)
+    except RuntimeError as error:
+        language = tokenize[:2]
+        raise ConfigError(
+            f"tokenize={tokenize} needs a package that is not installed: "
+            f"pip install 'sacrebleu[{language}]', or use char"
+        ) from error
 
 
 def _line(result: Any, metric: Any) -> str:

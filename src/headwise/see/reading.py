@@ -10,6 +10,7 @@ from torch import Tensor
 from headwise.data.padding import pad_sources
 from headwise.data.tokenizer import Tokenizer
 from headwise.decode.greedy import greedy
+from headwise.decode.rules import default_limit, evaluating
 from headwise.errors import DataError
 from headwise.model.encoder_decoder import AttentionMaps, EncoderDecoder
 
@@ -39,28 +40,28 @@ class Reading:
     decoder: Seen
 
 
-@torch.inference_mode()
 def read_sentence(model: EncoderDecoder, tokenizer: Tokenizer, text: str) -> Reading:
     """Translate one sentence greedily and keep what each head looked at.
 
+    Law: the translation is that of a `Translator` with beam_size 1.
     Errors: DataError for a text without tokens, or with more than the model's max_length.
     """
     ids = tokenizer.encode([text])[0]
     reach = model.config.max_length - 1  # the end mark takes one
     if not 1 <= len(ids) <= reach:
-        raise DataError(f"the sentence must have between 1 and {reach} tokens: got {len(ids)}")
-    source = pad_sources([ids], tokenizer)  # [1, Ts]
-    limit = min(2 * len(source[0]) + 20, reach)
+        remedy = "shorten it, or train with a larger model.max_length" if ids else "give it words"
+        raise DataError(f"the sentence must have between 1 and {reach} tokens: got {len(ids)}; {remedy}")
+    device = next(model.parameters()).device
+    source = pad_sources([ids], tokenizer).to(device)  # [1, Ts]
+    limit = default_limit(model, source.size(1))
     written = greedy(model, source, tokenizer, limit)[0]
     # the end mark was chosen last, but for a translation that ran out of room
     chosen = written if len(written) == limit else [*written, tokenizer.eos_id]
     known = [tokenizer.bos_id, *chosen[:-1]]
-    target = torch.tensor([known])  # [1, Tt]
+    target = torch.tensor([known], device=device)  # [1, Tt]
     maps = AttentionMaps()
-    was_training = model.training
-    model.eval()
-    model(source, target, maps)
-    model.train(was_training)
+    with evaluating(model):
+        model(source, target, maps)
     source_names = tokenizer.names([*ids, tokenizer.eos_id])
     known_names, chosen_names = tokenizer.names(known), tokenizer.names(chosen)
     read, write = "source: read", "target: written"

@@ -78,7 +78,8 @@ class _Trainer:
 
     def run(self, interrupt: Interrupt) -> TrainResult:
         config, progress = self.config.train, self.progress
-        self._describe()
+        parameters = sum(p.numel() for p in self.model.parameters())
+        self.view.line(f"{parameters:,} parameters, {self.data.summary()}")
         upcoming = self._upcoming()
         began, began_tokens = time.monotonic(), progress.total_tokens
         try:
@@ -155,8 +156,9 @@ class _Trainer:
 
     def _validate(self) -> None:
         config, progress = self.config.train, self.progress
+        self._refuse_broken_weights()
         result = self._measure()
-        if not math.isfinite(result.loss):  # the last update broke the weights: keep them out of every file
+        if not math.isfinite(result.loss):
             raise self._not_finite(f"a finite validation loss, got {result.loss:g}")
         self.metrics.write(progress.step, **result.metrics("validation"))
         self.view.line(f"step {progress.step}  {result.summary()}")
@@ -188,7 +190,13 @@ class _Trainer:
             "train.learning_rate or lengthen train.warmup_steps in a new --run"
         )
 
+    def _refuse_broken_weights(self) -> None:
+        """A finite gradient can still break them, by too high a rate: that must not reach any file."""
+        if not all(p.isfinite().all() for p in self.model.parameters()):
+            raise self._not_finite("finite weights after the update")
+
     def _save(self) -> None:
+        self._refuse_broken_weights()
         self.metrics.sync()
         self.progress.metrics_bytes = self.metrics.bytes
         save_state(self.files.training, self.model, self.optimizer, self.progress, self.fingerprint)
@@ -238,13 +246,3 @@ class _Trainer:
     def _precision(self) -> torch.autocast | nullcontext[None]:
         is_half = self.config.train.precision == "bfloat16"
         return torch.autocast("cpu", torch.bfloat16) if is_half else nullcontext()
-
-    def _describe(self) -> None:
-        parameters = sum(p.numel() for p in self.model.parameters())
-        data = self.data.train
-        batches = data.batches.epoch(0)
-        self.view.line(
-            f"{parameters:,} parameters, vocabulary {self.tokenizer.vocab_size:,}, "
-            f"{len(data.source):,} training pairs in {len(batches):,} batches an epoch, "
-            f"{data.batches.padding_share(batches):.1%} padding"
-        )

@@ -25,6 +25,14 @@ class Prepared:
     validation: Encoded
     validation_pairs: list[tuple[str, str]]
 
+    def summary(self) -> str:
+        """One line: how much text, and how much of a batch is padding."""
+        batches = self.train.batches.epoch(0)
+        return (
+            f"vocabulary {self.tokenizer.vocab_size:,}, {len(self.train.source):,} training pairs in "
+            f"{len(batches):,} batches an epoch, {self.train.batches.padding_share(batches):.1%} padding"
+        )
+
     def fingerprint(self) -> str:
         """Changes with the text and with the tokenizer: a run goes on only with the ids it began with."""
         content = json.dumps([[part.source, part.target] for part in (self.train, self.validation)])

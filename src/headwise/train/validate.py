@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from headwise.config import TrainConfig
 from headwise.data.tokenizer import Tokenizer
+from headwise.decode.rules import evaluating
 from headwise.decode.translate import Translator
 from headwise.evaluate.score import score
 from headwise.model.encoder_decoder import EncoderDecoder
@@ -53,7 +52,6 @@ class Validation:
         )
 
 
-@torch.inference_mode()
 def validate(
     model: EncoderDecoder,
     tokenizer: Tokenizer,
@@ -62,17 +60,15 @@ def validate(
     config: TrainConfig,
 ) -> Validation:
     """Measure the model on the validation set, in evaluation mode; its random state is not touched."""
-    was_training = model.training
-    model.eval()
     loss, right, tokens = 0.0, 0, 0
-    for rows in data.batches.epoch(0):
-        batch = data.batch(rows.tolist(), tokenizer)
-        hidden, labels = supervised(
-            model.hidden(batch.source, batch.decoder_input), batch.labels, tokenizer.pad_id
-        )
-        loss += cross_entropy(hidden, model.output.weight, labels).item()
-        right += int((model.logits(hidden).argmax(-1) == labels).sum())
-        tokens += len(labels)
+    with evaluating(model):
+        for rows in data.batches.epoch(0):
+            batch = data.batch(rows.tolist(), tokenizer)
+            hidden = model.hidden(batch.source, batch.decoder_input)
+            hidden, labels = supervised(hidden, batch.labels, tokenizer.pad_id)
+            loss += cross_entropy(hidden, model.output.weight, labels).item()
+            right += int((model.logits(hidden).argmax(-1) == labels).sum())
+            tokens += len(labels)
     # sources that are cut were already told of, once, when the text was encoded
     translator = Translator(model, tokenizer, beam_size=1, warn=lambda _: None)
     samples = pairs[: config.samples]
@@ -81,6 +77,5 @@ def validate(
     if config.watch == "bleu":
         hypotheses = translator.translate([source for source, _ in pairs])
         bleu = score(hypotheses, [target for _, target in pairs]).bleu
-    model.train(was_training)
     shown = [f"{source}  ->  {ours}" for (source, _), ours in zip(samples, translations, strict=True)]
     return Validation(loss / tokens, right / tokens, bleu, shown)

@@ -1,0 +1,31 @@
+"""A run that takes a second to train, and somebody who types."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from headwise.train.loop import train
+from tiny_run import silent, tiny
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A trained run, bad at everything."""
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    train(tiny(folder), silent())
+    return str(folder)
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | bytes], None]:
+    """Put text on standard input."""
+
+    def put(text: str | bytes) -> None:
+        content = text if isinstance(text, bytes) else text.encode("utf-8")
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    return put
