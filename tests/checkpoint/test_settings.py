@@ -132,3 +132,11 @@ def test_garbage_is_named(content: bytes, path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(RunError, match=r"config\.yaml is damaged or no configuration of headwise"):
         read_config(path)
+
+
+@pytest.mark.parametrize("section", ["run", "model", "data", "train"])
+def test_a_file_without_a_section_was_cut(section: str, path: Path) -> None:
+    whole = path.read_text(encoding="utf-8")
+    path.write_text(whole[: whole.index(f"{section}:")], encoding="utf-8")
+    with pytest.raises(RunError, match=rf"config\.yaml is damaged .*expected .*{section}"):
+        read_config(path)

@@ -179,3 +179,9 @@ def test_tied_parameters_are_written_once(tmp_path: Path) -> None:
     assert set(tensors) == {"0.weight", "0.bias", "1.bias"}
     fill_model(model, {name: torch.ones_like(t) for name, t in tensors.items()}, tmp_path / "x")
     assert torch.equal(model[1].weight, torch.ones(3, 3))
+
+
+def test_many_misfits_are_named_in_part_and_counted() -> None:
+    model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(5)))
+    with pytest.raises(RunError, match=r"0\.weight: missing; .*1\.bias: missing; and 6 more$"):
+        fill_model(model, {}, Path("x"))

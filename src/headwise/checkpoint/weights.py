@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from headwise.errors import RunError
 from headwise.files import write_atomically
 
+_SHOWN = 4  # misfits that one line of error names; they mostly have one cause
+
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, object]) -> None:
     """Write tensors and a JSON-able description into one file, atomically.
@@ -78,7 +80,7 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 def check_fit(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path: Path) -> None:
     """Refuse tensors of a file that are not the wanted ones.
 
-    Errors: RunError listing every missing, unexpected and misshapen tensor.
+    Errors: RunError listing the missing, unexpected and misshapen tensors, and how many more there are.
     """
     problems = [f"{name}: missing" for name in wanted if name not in tensors]
     problems += [f"{name}: unexpected" for name in tensors if name not in wanted]
@@ -88,7 +90,8 @@ def check_fit(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], path:
         if name in tensors and tensors[name].shape != wanted[name].shape
     ]
     if problems:
-        raise RunError(f"{path} does not fit the model: {'; '.join(problems)}")
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        raise RunError(f"{path} does not fit the model: {'; '.join(problems[:_SHOWN])}{more}")
 
 
 @torch.no_grad()
