@@ -255,6 +255,10 @@ class DataConfig:
         _check_types(self)
         _one_of("data.kind", self.kind, ("dates", "parallel"))
         _at_least(16, vocab_size=self.vocab_size)
+        _require(  # the trainer makes room for all of them at once
+            self.vocab_size <= 1_000_000,
+            f"data.vocab_size must be at most 1000000: got {self.vocab_size}; some thousands are usual",
+        )
 
 
 @dataclass(frozen=True)
@@ -335,6 +339,9 @@ class TrainConfig:
             _at_least(1, save_every=self.save_every)
         if self.threads is not None:
             _at_least(1, threads=self.threads)
+            _require(
+                self.threads <= 1024, f"threads must be at most 1024: got {self.threads}; one a core is usual"
+            )
         if self.learning_rate is not None:
             _require(
                 0 < self.learning_rate < math.inf,

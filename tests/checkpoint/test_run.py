@@ -16,7 +16,8 @@ from headwise.config import ModelConfig, RunConfig
 from headwise.data.tokenizer import Tokenizer
 from headwise.errors import RunError, StorageError
 from headwise.model.encoder_decoder import EncoderDecoder
-from tiny_run import tiny
+from headwise.train.loop import train
+from tiny_run import silent, tiny
 
 
 def make(folder: Path, text: str = "one two three") -> RunConfig:
@@ -154,3 +155,23 @@ def test_a_vocabulary_that_does_not_fit_is_the_runs_fault(folder: Path) -> None:
     assert ModelConfig().vocab_size is None
     with pytest.raises(RunError, match=r"config\.yaml does not fit .*tokenizer\.json"):
         load_run(folder)
+
+
+def test_a_mistake_before_the_first_save_may_be_corrected(tmp_path: Path) -> None:
+    with open_run(tiny(tmp_path / "run")) as files:
+        files.tokenizer.write_text("of the mistake", encoding="utf-8")
+    with open_run(tiny(tmp_path / "run", max_steps=99)) as files:
+        assert not files.tokenizer.exists()
+    files.training.write_bytes(b"x")
+    with pytest.raises(RunError, match="max_steps"), open_run(tiny(tmp_path / "run")):
+        pass
+
+
+def test_an_edited_configuration_that_the_shapes_cannot_tell_is_named(tmp_path: Path) -> None:
+    train(tiny(tmp_path / "run"), silent())
+    files = RunFiles(tmp_path / "run")
+    text = files.config.read_text(encoding="utf-8")
+    assert "num_heads: 2" in text
+    files.config.write_text(text.replace("num_heads: 2", "num_heads: 4"), encoding="utf-8")
+    with pytest.raises(RunError, match=r"config\.yaml is not the one"):
+        load_run(tmp_path / "run")

@@ -52,3 +52,12 @@ def test_demo_without_matplotlib_says_so_and_goes_on(
     assert "no pictures: drawing attention needs matplotlib, which is not installed: pip install" in output
     assert output.splitlines()[-1].endswith("exact match 0.0 %")
     assert not list(tmp_path.glob("*.png"))
+
+
+@pytest.mark.slow
+def test_a_language_without_a_test_sentence_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*demo_of(tmp_path), "--data.dates.test_size=1"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "of 1 unseen right" in last

@@ -110,3 +110,17 @@ def test_each_command_is_found_and_nothing_else() -> None:
 def test_what_is_said_is_one_line_whatever_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
     assert dispatch._fail("a\nb\tc\x1b[31md", 2) == 2
     assert one_line(capsys.readouterr().err) == "headwise: a b c [31md\n"
+
+
+def test_an_argument_that_is_no_text_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "\udcff"]) == 2
+    assert "must be UTF-8" in one_line(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_show_no_traceback(closed: str) -> None:
+    command = f"{sys.executable} -m headwise nothing {closed}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""

@@ -21,7 +21,7 @@ def test_options_left_out_are_not_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"beam": 1, "n_best": 1}, {"n_best": BEAM}, {"length_penalty": 0.0}, {"beam": 2**31 - 1}]
+    "given", [{}, {"beam": 1, "n_best": 1}, {"n_best": BEAM}, {"length_penalty": 0.0}, {"beam": 4_096}]
 )
 def test_what_makes_sense_is_not_refused(given: dict[str, Any]) -> None:
     check_decoding(given)
@@ -32,6 +32,7 @@ def test_what_makes_sense_is_not_refused(given: dict[str, Any]) -> None:
     [
         ({"beam": 0}, r"--beam must be at least 1 and below 2\*\*31: got 0; 1 is greedy decoding"),
         ({"beam": 2**31}, "--beam must be at least 1"),
+        ({"beam": 2**31 - 1}, "--beam must not pass --batch_tokens"),
         ({"max_length": 0}, "got 0; leave it out for a limit that follows the source"),
         ({"batch_tokens": -1}, "got -1; leave it out for 4096"),
         ({"n_best": 0}, "got 0; 1 asks for the best"),

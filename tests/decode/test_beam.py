@@ -260,8 +260,9 @@ def test_no_sentence_is_no_work() -> None:
     [
         (0, 8, 1.0, 1, "beam_size must be at least 1: got 0"),
         (2, 0, 1.0, 1, "max_length must be at least 1: got 0; the end mark takes 1"),
-        (2, 8, -0.1, 1, "length_penalty must be at least 0 and finite: got -0.1"),
-        (2, 8, math.nan, 1, "length_penalty must be at least 0 and finite: got nan"),
+        (2, 8, -0.1, 1, "length_penalty must lie between 0 and 10: got -0.1"),
+        (2, 8, math.nan, 1, "length_penalty must lie between 0 and 10: got nan"),
+        (2, 8, 1000.0, 1, "length_penalty must lie between 0 and 10: got 1000.0"),
         (2, 8, 1.0, 3, "got n_best=3, beam_size=2; raise beam_size to 3 or ask for fewer"),
         (2, 8, 1.0, 0, "n_best must lie between 1 and beam_size: got n_best=0, beam_size=2; 1 asks for"),
     ],

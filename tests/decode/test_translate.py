@@ -194,7 +194,7 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_read(tokenizer: 
     model = model_for(tokenizer)
     for options, message in [
         ({"beam_size": 0}, "beam_size must be at least 1"),
-        ({"length_penalty": -1.0}, "length_penalty must be at least 0"),
+        ({"length_penalty": -1.0}, "length_penalty must lie between 0 and 10"),
         ({"batch_tokens": 0}, "batch_tokens must be at least 1: got 0; 4096 is usual"),
         ({"max_length": 0}, "max_length must lie between 1 and the model's max_length: got 0"),
         ({"max_length": 65}, "got 65, the model has 64"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -372,3 +374,40 @@ def test_worked_example_from_embedding_to_output() -> None:
     }
     assert {name: seen[name] for name in expected} == expected
     assert {tuple(w.shape) for w in maps.encoder + maps.decoder + maps.cross} == {(2, 4, 10, 10)}
+
+
+@pytest.mark.parametrize(("rows", "source_length", "target_length"), [(0, 5, 6), (2, 5, 0)])
+def test_nothing_gives_nothing(rows: int, source_length: int, target_length: int) -> None:
+    model = EncoderDecoder(ModelConfig(vocab_size=20, d_model=16, num_heads=4, num_decoder_layers=1))
+    source, target = (torch.ones(rows, n, dtype=torch.long) for n in (source_length, target_length))
+    assert model(source, target).shape == (rows, target_length, 20)
+
+
+UNCHECKED = """
+import torch
+from headwise import EncoderDecoder, HeadwiseError, ModelConfig, attend
+from headwise.train.loss import cross_entropy
+
+model = EncoderDecoder(ModelConfig(vocab_size=20, d_model=16, num_heads=4, num_decoder_layers=1))
+ids = lambda *shape: torch.ones(*shape, dtype=torch.long)
+q = {n: torch.randn(1, 2, n, 4) for n in (5, 40)}
+for n, call in enumerate((
+    lambda: model(ids(3, 5), ids(1, 6)),
+    lambda: model(ids(2, 5), ids(3, 6)),
+    lambda: model(ids(2, 5), ids(4, 6)),
+    lambda: attend(q[5], q[5], q[5], torch.ones(1, 1, 5, 5)),
+    lambda: attend(q[40], q[40], q[40], torch.ones(1, 1, 40, 40)),
+    lambda: cross_entropy(torch.randn(6, 4), torch.randn(9, 4), ids(1)),
+)):
+    try:
+        call()
+    except HeadwiseError:
+        continue
+    raise SystemExit(f"case {n} was not refused")
+"""
+
+
+def test_what_would_be_computed_wrongly_is_refused_without_a_type_checker_too() -> None:
+    """In a process of its own: the checks of the tests would refuse it first."""
+    done = subprocess.run([sys.executable, "-c", UNCHECKED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

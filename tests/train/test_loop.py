@@ -196,3 +196,14 @@ def test_compiled_it_trains_alike(tmp_path: Path) -> None:
     assert [sorted(line) for line in ours] == [sorted(line) for line in theirs]
     for our, their in zip(ours, theirs, strict=True):
         assert their == pytest.approx(our, rel=1e-4)
+
+
+def test_a_copy_of_a_checkpoint_under_another_name_stays(tmp_path: Path) -> None:
+    config = tiny(tmp_path / "run")
+    train(config, silent())
+    files = RunFiles(tmp_path / "run")
+    first = min(files.checkpoints.iterdir())
+    copy = first.with_name(f"keep-{first.name}")
+    copy.write_bytes(first.read_bytes())
+    train(config, silent())
+    assert copy.exists()

@@ -17,8 +17,9 @@ import hashlib
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import cast
 
 from headwise.checkpoint.folder import check_run_folder
 from headwise.checkpoint.settings import differences, read_config, write_config
@@ -97,13 +98,22 @@ def load_run(folder: Path) -> Run:
         model = EncoderDecoder(config.model.with_vocabulary(tokenizer.vocab_size, tokenizer.pad_id))
     except ConfigError as error:
         raise RunError(f"{files.config} does not fit {files.tokenizer}: {error}") from None
+    # a later version may have more settings than the one that trained it; files from before have none
+    trained, now = cast("dict[str, object]", about.get("config") or {}), asdict(model.config)
+    if any(now.get(name, value) != value for name, value in trained.items()):
+        raise RunError(f"{files.config} is not the one that {files.model} was trained with; restore it")
     fill_model(model, tensors, files.model)
     return Run(config, tokenizer, model.eval())
 
 
 def save_model(files: RunFiles, model: EncoderDecoder, step: int) -> None:
     """Write the weights alone, and which tokenizer they go with."""
-    about = {"kind": "model", "step": step, "tokenizer": tokenizer_fingerprint(files)}
+    about = {
+        "kind": "model",
+        "step": step,
+        "tokenizer": tokenizer_fingerprint(files),
+        "config": asdict(model.config),  # heads, norm and activation leave no trace in the shapes
+    }
     save_tensors(files.model, model_tensors(model), about)
 
 
@@ -125,7 +135,11 @@ def open_run(config: RunConfig) -> Generator[RunFiles]:
         if not files.config.exists():
             write_config(files.config, config)
         found = list(differences(read_config(files.config), config))
-        if found:
+        if found and not (files.training.exists() or files.model.exists()):
+            # nothing was learnt yet: whoever corrects a mistake may use the name again
+            files.tokenizer.unlink(missing_ok=True)
+            write_config(files.config, config)
+        elif found:
             raise RunError(
                 f"{files.folder} holds a run of another configuration ({'; '.join(found)}); "
                 "go on with its own values, or choose another --run"

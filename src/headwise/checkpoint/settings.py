@@ -32,10 +32,11 @@ def read_config(path: Path) -> RunConfig:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        content = parse_recipe(text)
+        content: object = parse_recipe(text)
         # a later version may add a setting, but without one of its sections the file was cut
         names = [section.name for section in dataclasses.fields(RunConfig)]
-        if not isinstance(content, dict) or any(name not in content for name in names):
+        sections = cast("dict[object, object]", content) if isinstance(content, dict) else {}
+        if any(name not in sections for name in names):
             raise TypeError(f"expected the sections {', '.join(names)}")
         try:
             return _filled(RunConfig, content)

@@ -11,6 +11,7 @@ from headwise.cli.arguments import CommandParser
 from headwise.cli.recipe import find_recipe
 from headwise.cli.settings import sections
 from headwise.cli.train import configure
+from headwise.cli.using import warn
 from headwise.config import RunConfig
 from headwise.errors import ConfigError, MissingExtra
 
@@ -68,7 +69,7 @@ def _translate(run: Run, test: Pairs) -> list[str]:
     from headwise.cli.progress import tracked
     from headwise.decode.translate import Translator
 
-    stream = Translator(run.model, run.tokenizer, beam_size=1).stream(test.source)
+    stream = Translator(run.model, run.tokenizer, beam_size=1, warn=warn).stream(test.source)
     return list(tracked(stream, len(test.source), "translating"))
 
 
@@ -102,8 +103,9 @@ def _draw(run: Run, test: Pairs, config: RunConfig) -> None:
     from headwise.see.positions import draw_positions
     from headwise.see.reading import read_sentence
 
-    language = next(name for name in FAVOURITES if name in config.data.dates.languages)
-    source = test.source[_by_language(test, config)[language][0]]
+    places = _by_language(test, config)
+    language = next(name for name in FAVOURITES if name in places)
+    source = test.source[places[language][0]]
     # a written-out date has most to show, where the test set has one
     dated = [s for s in test.source if s.startswith(f"<{language}>") and any(day in s for day in WEEKDAYS)]
     sentence = min(dated, key=len, default=source)

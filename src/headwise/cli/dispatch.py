@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -45,6 +46,7 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _prepare_streams()
     try:
         code = _run(words)
         sys.stdout.flush()
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), USAGE)
     except KeyboardInterrupt:
         return _fail("stopped", STOPPED)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # the second is how rich says the first
         _forget_stdout()
         return BROKEN_PIPE
     except OSError as error:
@@ -68,6 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
+    strange = [word for word in words if not _is_text(word)]
+    if strange:
+        return _fail(
+            f"arguments must be UTF-8: got {strange[0]!a}; rename the file or retype the text", USAGE
+        )
     if not words or words[0] in ("-h", "--help", "help"):
         sys.stdout.write(HELP)
         return 0
@@ -112,6 +119,21 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
+def _prepare_streams() -> None:
+    """Give what was closed (>&-) a place to go, and let no terminal's encoding stop a message."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if not stream:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 for as long as we live
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _is_text(word: str) -> bool:
+    """Whether an argument was UTF-8: Python keeps other bytes as lone surrogates."""
+    return not any("\ud800" <= c <= "\udfff" for c in word)
+
+
 def _forget_stdout() -> None:
     """Point stdout at nothing, or Python complains again when it flushes at exit."""
     with suppress(OSError, ValueError):
@@ -121,4 +143,9 @@ def _forget_stdout() -> None:
 def _is_out_of_memory(error: BaseException) -> bool:
     # torch says it as a RuntimeError on the CPU, and as its subclass OutOfMemoryError elsewhere
     said = str(error).lower()
-    return isinstance(error, MemoryError) or "can't allocate memory" in said or "out of memory" in said
+    return (
+        isinstance(error, MemoryError)
+        or "can't allocate memory" in said
+        or "out of memory" in said
+        or "size calculation overflowed" in said
+    )

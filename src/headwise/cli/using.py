@@ -50,6 +50,11 @@ def check_decoding(given: Mapping[str, Any]) -> None:
         if value is not None and not least <= value < 2**31:
             raise ConfigError(f"--{name} must be at least {least} and below 2**31: got {value}; {remedy}")
     beam, n_best = given.get("beam", BEAM), given.get("n_best", 1)
+    tokens = given.get("batch_tokens", BATCH_TOKENS)
+    if "beam" in given and beam > max(tokens, BATCH_TOKENS):
+        raise ConfigError(
+            f"--beam must not pass --batch_tokens: got {beam} and {tokens}; raise --batch_tokens, 5 is usual"
+        )
     if n_best > beam:
         raise ConfigError(
             f"--n_best must not pass --beam: got {n_best} and {beam}; add --beam {n_best} or ask for fewer"

@@ -255,7 +255,7 @@ def check_beam(beam_size: int, length_penalty: float, n_best: int = 1) -> None:
         raise ConfigError(
             f"n_best must lie between 1 and beam_size: got n_best={n_best}, beam_size={beam_size}; {remedy}"
         )
-    if not 0 <= length_penalty < torch.inf:
+    if not 0 <= length_penalty <= 10:  # powers of a length soon pass float32
         raise ConfigError(
-            f"length_penalty must be at least 0 and finite: got {length_penalty}; 0 turns it off"
+            f"length_penalty must lie between 0 and 10: got {length_penalty}; 0 turns it off, 1 is usual"
         )

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headwise.config import ModelConfig
+from headwise.errors import ConfigError
 from headwise.model.cache import KeyValues, Memory
 from headwise.model.dropout import Dropout
 from headwise.model.masks import keep_as_bias
@@ -38,6 +39,7 @@ def attend(
     Cost: 4 B H Tq Tk d_head operations; step by step it also holds B H Tq Tk weights.
     Law: permuting the key axis of k, v and keep together changes nothing.
     """
+    _check_keep(keep)
     has_dropout = dropout is not None and dropout.training and dropout.p > 0
     few = _FEW_KEYS_BFLOAT16 if k.dtype is torch.bfloat16 else _FEW_KEYS
     # the fused kernel of the CPU has no dropout: torch would run the products one by one itself
@@ -59,6 +61,7 @@ def attend_with_weights(
 
     Law: each row of the weights sums to 1, or to 0 where a query has nowhere to look.
     """
+    _check_keep(keep)
     # scaling the queries is scaling the scores, on fewer numbers
     scores = (q * (1 / math.sqrt(q.size(-1)))) @ k.transpose(-2, -1)  # [B, H, Tq, Tk]
     if keep is None:
@@ -73,6 +76,14 @@ def attend_with_weights(
     weights = weights.to(v.dtype)
     thinned = weights if dropout is None else dropout(weights)
     return thinned @ v, weights
+
+
+def _check_keep(keep: Tensor | None) -> None:
+    # torch's kernel would add numbers to the scores, silently
+    if keep is not None and keep.dtype is not torch.bool:
+        raise ConfigError(
+            f"keep must be boolean, True = may look: got {keep.dtype}; keep.bool() if 1 means may look"
+        )
 
 
 class MultiHeadAttention(nn.Module):
@@ -134,7 +145,9 @@ class MultiHeadAttention(nn.Module):
         """
         q = self._project(x, slice(None, self.d_model))  # [BK, Tq, D]
         k, v = memory
-        joined = self._mix(self._split(q.view(k.size(0), -1, self.d_model)), k, v, keep, maps)
+        num_queries = x.size(0) * x.size(1) // max(k.size(0), 1)  # of all hypotheses of a sentence
+        q = self._split(q.view(k.size(0), num_queries, self.d_model))
+        joined = self._mix(q, k, v, keep, maps)
         return joined.view(x.shape)
 
     def _mix(
@@ -154,4 +167,5 @@ class MultiHeadAttention(nn.Module):
         return F.linear(x, fused.weight[rows], fused.bias[rows] if self.has_bias else None)
 
     def _split(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T Dh"]:
-        return x.view(x.size(0), x.size(1), self.num_heads, -1).transpose(1, 2)  # [B, H, T, Dh]
+        d_head = self.d_model // self.num_heads
+        return x.view(x.size(0), x.size(1), self.num_heads, d_head).transpose(1, 2)  # [B, H, T, Dh]

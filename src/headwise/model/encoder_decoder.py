@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headwise.config import ModelConfig
+from headwise.errors import DataError
 from headwise.model.cache import DecoderCache
 from headwise.model.decoder import Decoder
 from headwise.model.dropout import Dropout
@@ -67,6 +68,11 @@ class EncoderDecoder(nn.Module):
         self, source: Int[Tensor, "B Ts"], target: Int[Tensor, "B Tt"], maps: AttentionMaps | None = None
     ) -> Float[Tensor, "B Tt D"]:
         """The decoder's last vectors: the loss needs no logits of every position at once."""
+        if source.size(0) != target.size(0):  # cross-attention would take more rows for hypotheses
+            raise DataError(
+                f"each source needs its target: got {source.size(0)} sources and {target.size(0)} targets; "
+                "give as many rows of both"
+            )
         source_keep = padding_keep(source, self.config.pad_id)  # [B, 1, 1, Ts]
         memory = self.encode(source, source_keep, maps)  # [B, Ts, D]
         target_keep = causal_keep(target.size(1), device=target.device)

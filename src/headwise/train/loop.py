@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -27,6 +28,9 @@ from headwise.train.progress import View
 from headwise.train.schedule import learning_rate
 from headwise.train.state import Progress, load_state, save_state
 from headwise.train.validate import Validation, validate
+
+# a checkpoint, or what a killed process left of one; a copy by the user has another name
+_OURS = re.compile(r"step-\d{8,}\.safetensors|\.step-\d{8,}\.safetensors\.writing")
 
 
 @dataclass(frozen=True)
@@ -206,7 +210,7 @@ class _Trainer:
         """Remove those that the state does not name; at the start too: a kill may have come in between."""
         kept = {self.files.checkpoint(step) for step in self.progress.validated}
         for path in self.files.checkpoints.glob("*step-*.safetensors*"):
-            if path not in kept:
+            if path not in kept and _OURS.fullmatch(path.name):
                 path.unlink(missing_ok=True)
 
     def _check_weights(self) -> None:

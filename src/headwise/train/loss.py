@@ -16,6 +16,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from headwise.errors import DataError
+
 _CHUNK_BYTES = 16 << 20  # of logits at a time: about a last-level cache
 _CHUNK_ROWS = 256  # but no fewer tokens than this: each chunk also reads the weight and adds to its gradient
 
@@ -38,6 +40,11 @@ def cross_entropy(
     Errors: RuntimeError at a second backward through the same loss: its gradients were handed over.
     Law: equal to torch's cross_entropy of the whole logits, value and gradients.
     """
+    if labels.size(0) != hidden.size(0):  # one label would be taken for all
+        raise DataError(
+            f"each position needs its label: got {hidden.size(0)} positions and {labels.size(0)} labels; "
+            "take both from supervised()"
+        )
     if not torch.is_grad_enabled():  # a Function cannot tell: it would make the gradients all the same
         hidden, weight = hidden.detach(), weight.detach()
     return cast(
