@@ -33,11 +33,7 @@ def read_config(path: Path) -> RunConfig:
     try:
         text = path.read_text(encoding="utf-8")
         content: object = parse_recipe(text)
-        # a later version may add a setting, but without one of its sections the file was cut
-        names = [section.name for section in dataclasses.fields(RunConfig)]
-        sections = cast("dict[object, object]", content) if isinstance(content, dict) else {}
-        if any(name not in sections for name in names):
-            raise TypeError(f"expected the sections {', '.join(names)}")
+        _check_sections(content)
         try:
             return _filled(RunConfig, content)
         except TypeError:
@@ -58,6 +54,14 @@ def differences(old: Any, new: Any, prefix: str = "") -> Iterator[str]:
             yield from differences(before, after, f"{prefix}{item.name}.")
         elif before != after and prefix + item.name != "run":
             yield f"{prefix}{item.name}: the run has {before}, asked for {after}"
+
+
+def _check_sections(content: object) -> None:
+    """A later version may add a setting, but without one of its sections the file was cut."""
+    found: set[object] = set(cast("dict[object, object]", content)) if isinstance(content, dict) else set()
+    names = [section.name for section in dataclasses.fields(RunConfig)]
+    if not found.issuperset(names):
+        raise TypeError(f"expected the sections {', '.join(names)}")
 
 
 def _filled(kind: type[Any], content: object) -> Any:
