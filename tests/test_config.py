@@ -7,6 +7,7 @@ import subprocess
 import sys
 import typing
 from dataclasses import MISSING, FrozenInstanceError, fields
+from pathlib import Path
 from types import UnionType
 from typing import Any, Literal
 
@@ -309,3 +310,9 @@ def test_a_whole_number_of_another_library_is_one() -> None:
     code = "import numpy, headwise\nprint(headwise.ModelConfig(d_model=numpy.int64(64)).d_model)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "64"
+
+
+def test_a_tilde_is_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert RunConfig(run="~/runs/x").folder == Path("/home/somebody/runs/x")
+    assert RunConfig(run="~no-such-user/x").folder == Path("~no-such-user/x")

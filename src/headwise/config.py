@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Literal
 
 from headwise.errors import ConfigError
@@ -53,6 +54,14 @@ def _probability(**values: float) -> None:
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     _require(value in allowed, f"{name} must be one of {', '.join(allowed)}: got {value!r}")
+
+
+def expanded(name: str) -> Path:
+    """A path as a shell would take it: a leading ~ is the home directory, where there is one."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # ~ of a user that does not exist
+        return Path(name)
 
 
 @dataclass(frozen=True)
@@ -401,3 +410,8 @@ class RunConfig:
             f"data.parallel.max_length must not pass model.max_length: got "
             f"{self.data.parallel.max_length} and {self.model.max_length}; raise model.max_length",
         )
+
+    @property
+    def folder(self) -> Path:
+        """The run's directory."""
+        return expanded(self.run)

@@ -129,7 +129,7 @@ def open_run(config: RunConfig) -> Generator[RunFiles]:
     Errors: RunError when it holds something else, another configuration's run (with the differences),
     or is being trained by another process; StorageError when it cannot be written.
     """
-    files = RunFiles(Path(config.run))
+    files = RunFiles(config.folder)
     _refuse_strangers(files.folder)  # before a lock is left in somebody's directory
     with _only_one(files.folder):
         if not files.config.exists():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwise.cli.arguments import CommandParser
@@ -54,7 +53,7 @@ def demo(arguments: Sequence[str]) -> int:
 
     _say("Training on dates, times, numbers, money and percentages; Ctrl-C stops, the same command goes on.")
     train(config)
-    run = load_run(Path(config.run))
+    run = load_run(config.folder)
     test = load_corpus(config.data).test
     assert test is not None, "the dates corpus comes with its test set"
     _say(f"Translating {len(test.source):,} test sentences; their values are in no training sentence.")
@@ -110,7 +109,7 @@ def _draw(run: Run, test: Pairs, config: RunConfig) -> None:
     dated = [s for s in test.source if s.startswith(f"<{language}>") and any(day in s for day in WEEKDAYS)]
     sentence = min(dated, key=len, default=source)
     reading = read_sentence(run.model, run.tokenizer, sentence)
-    folder = Path(config.run)
+    folder = config.folder
     seen = reading.cross
     try:
         title = f"Cross-attention while translating {sentence}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwise.config import DataConfig, ParallelConfig
+from headwise.config import DataConfig, ParallelConfig, expanded
 from headwise.data.pairs import Pairs
 from headwise.data.parallel import read_lines, read_parallel
 from headwise.data.tokenizer import Tokenizer
@@ -69,10 +69,10 @@ def _dates(config: DataConfig) -> Corpus:
 
 
 def _parallel(config: ParallelConfig) -> Corpus:
-    folder = Path(config.folder).expanduser()
+    folder = expanded(config.folder)
 
     def find(name: str) -> Path:
-        return folder / Path(name).expanduser()
+        return folder / expanded(name)
 
     train, warnings = read_parallel(find(config.train_source), find(config.train_target))
     validation, more = read_parallel(find(config.validation_source), find(config.validation_target))
