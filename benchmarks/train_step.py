@@ -25,7 +25,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler talks on standard error otherwise
@@ -104,16 +104,16 @@ def make_text(size: Size) -> tuple[Tensor, Tensor, Tensor]:
     return source, target[:, :-1].contiguous(), target[:, 1:].contiguous()
 
 
-def torch_step(size: Size, autocast: Callable[[], object]) -> Callable[[], float]:
-    """A step of nn.Transformer."""
-    model = TutorialTransformer(size).train()
-    criterion = nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=SMOOTHING)
+Autocast = Callable[[], AbstractContextManager[object]]
+
+
+def training_step(model: nn.Module, loss_of: Callable[[], Tensor], autocast: Autocast) -> Callable[[], float]:
+    """One step, the same for both: loss, gradients, clipping, Adam."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    source, inputs, labels = make_text(size)
 
     def step() -> float:
-        with autocast():  # type: ignore[attr-defined]
-            loss = criterion(model(source, inputs).flatten(0, 1), labels.flatten())
+        with autocast():
+            loss = loss_of()
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -123,9 +123,19 @@ def torch_step(size: Size, autocast: Callable[[], object]) -> Callable[[], float
     return step
 
 
-def headwise_step(
-    size: Size, autocast: Callable[[], object], is_compiled: bool = False
-) -> Callable[[], float]:
+def torch_step(size: Size, autocast: Autocast) -> Callable[[], float]:
+    """A step of nn.Transformer."""
+    model = TutorialTransformer(size).train()
+    criterion = nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=SMOOTHING)
+    source, inputs, labels = make_text(size)
+
+    def loss_of() -> Tensor:
+        return criterion(model(source, inputs).flatten(0, 1), labels.flatten())
+
+    return training_step(model, loss_of, autocast)
+
+
+def headwise_step(size: Size, autocast: Autocast, is_compiled: bool = False) -> Callable[[], float]:
     """A step of ours."""
     config = ModelConfig(
         vocab_size=size.vocab, d_model=size.d_model, num_heads=size.heads, d_ff=size.d_ff,
@@ -134,21 +144,14 @@ def headwise_step(
         attention_bias=True, tie_embeddings=False, pad_id=PAD,
     )  # fmt: skip
     model = EncoderDecoder(config).train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    source, inputs, labels = make_text(size)
     forward = torch.compile(model.hidden) if is_compiled else model.hidden
+    source, inputs, labels = make_text(size)
 
-    def step() -> float:
-        with autocast():  # type: ignore[attr-defined]
-            hidden, wanted = supervised(forward(source, inputs), labels, PAD)
-            loss = cross_entropy(hidden, model.output.weight, wanted, SMOOTHING, divisor=len(wanted))
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return loss.item()
+    def loss_of() -> Tensor:
+        hidden, wanted = supervised(forward(source, inputs), labels, PAD)
+        return cross_entropy(hidden, model.output.weight, wanted, SMOOTHING, divisor=len(wanted))
 
-    return step
+    return training_step(model, loss_of, autocast)
 
 
 def products(size: Size) -> float:
@@ -192,7 +195,7 @@ def compare(name: str, precision: str, rounds: int, with_compiled: bool) -> None
     size = SIZES[name]
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[precision]
 
-    def autocast() -> object:
+    def autocast() -> AbstractContextManager[object]:
         return torch.autocast("cpu", torch.bfloat16) if dtype is torch.bfloat16 else nullcontext()
 
     steps = {"nn.Transformer": torch_step(size, autocast), "headwise": headwise_step(size, autocast)}
