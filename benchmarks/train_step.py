@@ -28,7 +28,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler talks on standard error otherwise
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler talks on standard error otherwise,
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # and so does the allocator under it
 
 import torch
 from torch import Tensor, nn

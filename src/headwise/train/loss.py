@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from headwise.errors import DataError
 
 _CHUNK_BYTES = 16 << 20  # of logits at a time: about a last-level cache
-_CHUNK_ROWS = 256  # but no fewer tokens than this: each chunk also reads the weight and adds to its gradient
+_CHUNK_ROWS = 512  # but no fewer tokens than this: each chunk also reads the weight and adds to its gradient
 
 
 def cross_entropy(
@@ -108,16 +108,25 @@ def _loss(
     gradients: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
     """The summed loss over divisor; its gradients (of hidden, of weight) are filled in."""
-    vocab_size = weight.size(0)
+    vocab_size, num_tokens = weight.size(0), hidden.size(0)
     exact = torch.promote_types(hidden.dtype, torch.float32)
-    chunk = max(_CHUNK_ROWS, _CHUNK_BYTES // (vocab_size * exact.itemsize))
+    chunk = min(max(_CHUNK_ROWS, _CHUNK_BYTES // (vocab_size * exact.itemsize)), max(num_tokens, 1))
     loss = torch.zeros((), dtype=torch.float64, device=hidden.device)
+    # one buffer for all chunks: memory this large costs as much to get as to fill
+    wide = hidden.new_empty((chunk, vocab_size), dtype=exact)
+    narrow = wide if exact is hidden.dtype else torch.empty_like(wide, dtype=hidden.dtype)
     # the smoothed part of the target is the same for every token: it needs sums, not a pass over the logits
     weight_sum = weight.sum(0, dtype=exact)  # [D]
-    for start in range(0, hidden.size(0), chunk):
+    uniform = hidden.sum(0, dtype=exact).mul_(-smoothing / (vocab_size * divisor))  # [D]
+    if gradients is not None and num_tokens == 0:
+        gradients[1].zero_()
+    for start in range(0, num_tokens, chunk):
         rows = hidden[start : start + chunk]
         label = labels[start : start + chunk, None]  # [N, 1]
-        logits = (rows @ weight.T).to(exact)  # [N, V]
+        logits, error = wide[: len(rows)], narrow[: len(rows)]
+        torch.mm(rows, weight.T, out=error)
+        if error.dtype is not exact:
+            logits.copy_(error)
         highest = logits.amax(-1, keepdim=True)  # [N, 1]
         of_label = logits.gather(1, label)  # [N, 1]
         probability = torch.softmax(logits, -1, out=logits)  # [N, V]
@@ -127,24 +136,20 @@ def _loss(
         loss += (log_sum - (1 - smoothing) * of_label - smoothing * mean_logit).sum(dtype=torch.float64)
         if gradients is not None:
             probability.scatter_add_(1, label, torch.full_like(of_label, smoothing - 1))
-            error = probability.to(hidden.dtype)  # [N, V]
+            if error.dtype is not exact:
+                error.copy_(probability)
             torch.mm(error, weight, out=gradients[0][start : start + chunk])
-            _add_product(gradients[1], error.T, rows / divisor, is_first=start == 0)
+            _add_product(gradients[1], error.T, rows / divisor, uniform if start == 0 else None)
     if gradients is not None:
-        if hidden.size(0) == 0:
-            gradients[1].zero_()
-        if smoothing > 0:
-            gradients[0].sub_((weight_sum * (smoothing / vocab_size)).to(hidden.dtype))
-            gradients[1].sub_(hidden.sum(0, dtype=exact) * (smoothing / (vocab_size * divisor)))
-        gradients[0].div_(divisor)
+        gradients[0].sub_((weight_sum * (smoothing / vocab_size)).to(hidden.dtype)).div_(divisor)
     return (loss / divisor).to(exact)
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor, is_first: bool) -> None:
-    """total += a b, or total = a b the first time, without a pass over memory that can be saved."""
+def _add_product(total: Tensor, a: Tensor, b: Tensor, begin: Tensor | None) -> None:
+    """total += a b, or total = begin + a b the first time, without a pass over memory that can be saved."""
     if total.dtype != a.dtype:
-        total.copy_(a @ b) if is_first else total.add_(a @ b)
-    elif is_first:
-        torch.mm(a, b, out=total)
-    else:
+        torch.add(a @ b, total if begin is None else begin, out=total)
+    elif begin is None:
         total.addmm_(a, b)
+    else:
+        torch.addmm(begin.to(total.dtype), a, b, out=total)
