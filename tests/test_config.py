@@ -138,7 +138,7 @@ def test_bad_models_are_refused(settings: dict[str, Any], message: str) -> None:
         (
             {"schedule": "cosine", "warmup_steps": 11, "max_steps": 10},
             "warmup_steps must not pass max_steps: got warmup_steps=11, max_steps=10; "
-            "the cosine schedule would never begin",
+            "the cosine schedule would never begin; lower warmup_steps",
         ),
     ],
 )

@@ -382,7 +382,7 @@ class TrainConfig:
         _require(
             self.warmup_steps <= self.max_steps or self.schedule == "inverse-sqrt",
             f"warmup_steps must not pass max_steps: got warmup_steps={self.warmup_steps}, "
-            f"max_steps={self.max_steps}; the {self.schedule} schedule would never begin",
+            f"max_steps={self.max_steps}; the {self.schedule} schedule would never begin; lower warmup_steps",
         )
 
 

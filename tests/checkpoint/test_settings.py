@@ -36,7 +36,7 @@ def test_every_setting_comes_back(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["1e5", "12e3", "1.5e5", "null", "no", "7", "1:30", "0x1F", "2021-01-01", "~"]
+    "name", ["1e5", "12e3", "1.5e5", "null", "no", "7", "1:30", "0x1F", "2021-01-01", "~x"]
 )
 def test_a_runs_config_is_the_recipe_to_go_on_with_it_whatever_it_is_called(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -31,3 +31,8 @@ def test_attention_tells_the_translation_that_translate_gives(
     output = succeed(capsys, "attention", run, "--source", SOURCES[0], "--output", str(tmp_path / "a.png"))
     typed(SOURCES[0])
     assert output.splitlines()[0] == succeed(capsys, "translate", run, "--beam", "1").rstrip("\n")
+
+
+def test_a_picture_is_a_png(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    error = fail(capsys, "attention", run, "--source", SOURCES[0], "--output", "maps.txt")
+    assert "--output must end in .png: got maps.txt; maps.png would do" in error

@@ -83,7 +83,7 @@ def test_a_test_set_that_is_mostly_training_text_is_refused(tmp_path: Path):
 def test_a_missing_file_is_named(tmp_path: Path, name: str):
     config = write_corpus(tmp_path, test_source="third\n")
     (tmp_path / name).unlink()
-    with pytest.raises(DataError, match=f"cannot read .*{name}: No such file"):
+    with pytest.raises(DataError, match=f"no file .*{name}: data.parallel.folder says where"):
         load_corpus(config)
 
 

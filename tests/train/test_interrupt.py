@@ -122,3 +122,11 @@ def test_a_second_control_c_interrupts_at_once(tmp_path: Path) -> None:
         process.kill()
     assert said == "interrupted"
     train(tiny(tmp_path / "run", save_every=None), silent())
+
+
+def test_a_polite_kill_is_noted_as_control_c_is() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with noted_interrupt() as interrupt:
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupt.is_set
+    assert signal.getsignal(signal.SIGTERM) is before

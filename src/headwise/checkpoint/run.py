@@ -88,9 +88,9 @@ def load_run(folder: Path) -> Run:
     files = RunFiles(folder)
     check_run_folder(folder)
     config = read_config(files.config)
-    tokenizer = Tokenizer.load(files.tokenizer)
     if not files.model.exists():
         raise RunError(f"{files.model} is missing: the run has not validated yet; start headwise train again")
+    tokenizer = Tokenizer.load(files.tokenizer)
     tensors, about = load_tensors(files.model)
     if about.get("tokenizer") not in (None, tokenizer_fingerprint(files)):
         raise RunError(f"{files.tokenizer} is not the one that {files.model} was trained with; restore it")

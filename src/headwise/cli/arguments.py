@@ -94,7 +94,11 @@ class CommandParser:
         hidden: paths that are accepted without a line in the help.
         """
         for section in sections:
-            group = self._parser.add_argument_group(section.path or "recipe", section.title)
+            # a heading without a line under it says nothing
+            is_shown = any(setting.path not in hidden for setting in section.settings)
+            group = self._parser
+            if is_shown:
+                group = self._parser.add_argument_group(section.path or "recipe", section.title)
             for setting in section.settings:
                 left_out = "" if setting.default is None else f" (default {_spelt(setting.default)})"
                 shown = f"{setting.help}{left_out}".replace("%", "%%")

@@ -8,6 +8,7 @@ from typing import Literal
 
 from headwise.cli.arguments import CommandParser
 from headwise.cli.using import check_run, warn
+from headwise.errors import ConfigError
 
 TITLES = {
     "cross": "Cross-attention",
@@ -37,6 +38,8 @@ def attention(arguments: Sequence[str]) -> int:
     given = parser.parse(arguments)
     folder, output = Path(given["run"]), Path(given.get("output", "attention.png"))
     kind = given.get("kind", "cross")
+    if output.suffix.lower() != ".png":
+        raise ConfigError(f"--output must end in .png: got {output}; {output.with_suffix('.png')} would do")
     check_run(folder)
     from headwise.see.fonts import require_matplotlib
 

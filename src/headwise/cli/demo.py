@@ -80,7 +80,7 @@ def _show_examples(test: Pairs, translations: Sequence[str], config: RunConfig) 
 
     table = Table("English", "", "translation", "", box=None, padding=(0, 2, 0, 0), header_style="bold")
     by_language = _by_language(test, config)
-    count = NUM_EXAMPLES // len(by_language)
+    count = max(1, NUM_EXAMPLES // len(by_language))
     for language, places in by_language.items():
         wrong = [place for place in places if translations[place] != test.target[place]][:1]
         for place in [*wrong, *(place for place in places if place not in wrong)][:count]:

@@ -72,7 +72,13 @@ def _parallel(config: ParallelConfig) -> Corpus:
     folder = expanded(config.folder)
 
     def find(name: str) -> Path:
-        return folder / expanded(name)
+        path = folder / expanded(name)
+        if not path.exists():
+            raise DataError(
+                f"no file {path}: data.parallel.folder says where the text is (got {config.folder}), "
+                "data.parallel.train_source and so on how its files are called"
+            )
+        return path
 
     train, warnings = read_parallel(find(config.train_source), find(config.train_target))
     validation, more = read_parallel(find(config.validation_source), find(config.validation_target))

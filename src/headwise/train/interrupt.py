@@ -1,4 +1,4 @@
-"""Ctrl-C as a wish that training grants between two steps."""
+"""Ctrl-C, or a polite kill, as a wish that training grants between two steps."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 class Interrupt:
-    """Whether Ctrl-C was pressed. A plain attribute: a signal handler must not wait for a lock."""
+    """Whether Ctrl-C was pressed or SIGTERM came.
+
+    A plain attribute: a signal handler must not wait for a lock.
+    """
 
     def __init__(self) -> None:
         self.is_set = False
@@ -18,25 +23,25 @@ class Interrupt:
 
 @contextmanager
 def noted_interrupt() -> Generator[Interrupt]:
-    """Ctrl-C sets a flag to be read between steps; a second one interrupts at once.
+    """Ctrl-C or SIGTERM sets a flag to be read between steps; a second one interrupts at once.
 
-    Outside the main thread, and where SIGINT was ignored from the start (nohup, a script's background
-    job), nothing is changed.
+    Outside the main thread, and for a signal that was ignored from the start (nohup, a script's
+    background job), nothing is changed.
     """
     interrupt = Interrupt()
-    is_main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGINT)
-    if not is_main or before in (signal.SIG_IGN, None):
-        yield interrupt
-        return
 
     def note(number: int, frame: FrameType | None) -> None:
         if interrupt.is_set:
             raise KeyboardInterrupt
         interrupt.is_set = True
 
-    signal.signal(signal.SIGINT, note)
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    is_main = threading.current_thread() is threading.main_thread()
+    noted = [n for n in SIGNALS if is_main and before[n] not in (signal.SIG_IGN, None)]
+    for number in noted:
+        signal.signal(number, note)
     try:
         yield interrupt
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number in noted:
+            signal.signal(number, before[number])

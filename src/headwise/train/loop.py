@@ -76,7 +76,9 @@ class _Trainer:
         if files.training.exists():
             self.progress = load_state(files.training, self.model, self.optimizer, self.fingerprint)
             self._check_weights()
-            view.line(f"going on after step {self.progress.step} of {files.folder}")
+            is_done = self.progress.has_stopped or self.progress.step == config.train.max_steps
+            what = "already trained: step" if is_done else "going on after step"
+            view.line(f"{what} {self.progress.step} of {files.folder}")
         self._drop_checkpoints()
         self.metrics = Metrics(files.metrics, self.progress.metrics_bytes, self.progress.step)
 
