@@ -40,7 +40,7 @@ class Dropout(nn.Module):
             return residual + x
         if not _has_fast_bits(x):
             return residual + F.dropout(x, self.p)
-        return torch.addcmul(residual, x, dropout_mask(x, self.p).to(residual.dtype))
+        return torch.addcmul(residual, x, dropout_mask(residual, self.p))
 
     def extra_repr(self) -> str:
         """What print(model) shows."""

@@ -18,8 +18,9 @@ from torch.autograd.function import once_differentiable
 
 from headwise.errors import DataError
 
-_CHUNK_BYTES = 16 << 20  # of logits at a time: about a last-level cache
-_CHUNK_ROWS = 512  # but no fewer tokens than this: each chunk also reads the weight and adds to its gradient
+_CHUNK_BYTES = 16 << 20  # of logits at a time: about half a last-level cache
+_CHUNK_ROWS = 512  # but no fewer tokens (of float32) than this: each chunk reads the whole weight
+_SOFTMAX_BYTES = 4 << 20  # of float32 scores at a time: they are passed over several times
 
 
 def cross_entropy(
@@ -73,12 +74,14 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         with torch.autocast(device, enabled=False):
+            # the smoothed part of the target is the same for every token: sums do, without the logits
+            sums = hidden.sum(0, dtype=torch.float64), weight.sum(0, dtype=_exact(weight.dtype))
             narrow = hidden.to(dtype), weight.to(dtype)
             if not any(ctx.needs_input_grad):
-                return _loss(*narrow, labels, smoothing, divisor, None)
+                return _loss(*narrow, labels, sums, smoothing, divisor, None)
             # the weight's gradient is a sum over chunks: it is kept in the weight's own precision
             gradients = torch.empty_like(narrow[0]), torch.empty_like(weight)
-            loss = _loss(*narrow, labels, smoothing, divisor, gradients)
+            loss = _loss(*narrow, labels, sums, smoothing, divisor, gradients)
         ctx.gradients = gradients[0].to(hidden.dtype), gradients[1]
         return loss
 
@@ -99,57 +102,87 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return hidden_gradient, weight_gradient, None, None, None
 
 
+def _exact(dtype: torch.dtype) -> torch.dtype:
+    """float32, or the dtype itself where it is wider."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 def _loss(
     hidden: Tensor,
     weight: Tensor,
     labels: Tensor,
+    sums: tuple[Tensor, Tensor],
     smoothing: float,
     divisor: float,
     gradients: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
-    """The summed loss over divisor; its gradients (of hidden, of weight) are filled in."""
+    """The summed loss over divisor; its gradients (of hidden, of weight) are filled in.
+
+    sums: of hidden over the tokens, of weight over the vocabulary, each [D].
+    """
     vocab_size, num_tokens = weight.size(0), hidden.size(0)
-    exact = torch.promote_types(hidden.dtype, torch.float32)
-    chunk = min(max(_CHUNK_ROWS, _CHUNK_BYTES // (vocab_size * exact.itemsize)), max(num_tokens, 1))
-    loss = torch.zeros((), dtype=torch.float64, device=hidden.device)
+    hidden_sum, weight_sum = sums
+    even = smoothing / vocab_size  # what each token of the vocabulary gets of the target
+    loss = -even * (hidden_sum @ weight_sum.double())
+    size = hidden.dtype.itemsize
+    chunk = max(_CHUNK_ROWS * 4 // size, _CHUNK_BYTES // (vocab_size * size))
     # one buffer for all chunks: memory this large costs as much to get as to fill
-    wide = hidden.new_empty((chunk, vocab_size), dtype=exact)
-    narrow = wide if exact is hidden.dtype else torch.empty_like(wide, dtype=hidden.dtype)
-    # the smoothed part of the target is the same for every token: it needs sums, not a pass over the logits
-    weight_sum = weight.sum(0, dtype=exact)  # [D]
-    uniform = hidden.sum(0, dtype=exact).mul_(-smoothing / (vocab_size * divisor))  # [D]
+    buffer = hidden.new_empty((min(chunk, num_tokens), vocab_size))
+    product = torch.empty_like(weight) if gradients and gradients[1].dtype is not weight.dtype else None
     if gradients is not None and num_tokens == 0:
         gradients[1].zero_()
     for start in range(0, num_tokens, chunk):
         rows = hidden[start : start + chunk]
         label = labels[start : start + chunk, None]  # [N, 1]
-        logits, error = wide[: len(rows)], narrow[: len(rows)]
-        torch.mm(rows, weight.T, out=error)
-        if error.dtype is not exact:
-            logits.copy_(error)
-        highest = logits.amax(-1, keepdim=True)  # [N, 1]
-        of_label = logits.gather(1, label)  # [N, 1]
-        probability = torch.softmax(logits, -1, out=logits)  # [N, V]
-        # the highest logit is highest + 0 before and log p after: the difference is log sum exp
-        log_sum = highest - probability.amax(-1, keepdim=True).log()  # [N, 1]
-        mean_logit = (rows.to(exact) @ weight_sum / vocab_size)[:, None]  # [N, 1]
-        loss += (log_sum - (1 - smoothing) * of_label - smoothing * mean_logit).sum(dtype=torch.float64)
+        logits = torch.mm(rows, weight.T, out=buffer[: len(rows)])  # [N, V]
+        loss += _softmax_errors(logits, label, 1 - smoothing)
         if gradients is not None:
-            probability.scatter_add_(1, label, torch.full_like(of_label, smoothing - 1))
-            if error.dtype is not exact:
-                error.copy_(probability)
-            torch.mm(error, weight, out=gradients[0][start : start + chunk])
-            _add_product(gradients[1], error.T, rows / divisor, uniform if start == 0 else None)
+            torch.mm(logits, weight, out=gradients[0][start : start + chunk])
+            begin = (hidden_sum * (-even / divisor)).to(gradients[1].dtype) if start == 0 else None
+            _add_product(gradients[1], logits.T, rows / divisor, begin, product)
     if gradients is not None:
-        gradients[0].sub_((weight_sum * (smoothing / vocab_size)).to(hidden.dtype)).div_(divisor)
-    return (loss / divisor).to(exact)
+        gradients[0].sub_((weight_sum * even).to(hidden.dtype)).div_(divisor)
+    return (loss / divisor).to(_exact(hidden.dtype))
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor, begin: Tensor | None) -> None:
-    """total += a b, or total = begin + a b the first time, without a pass over memory that can be saved."""
-    if total.dtype != a.dtype:
-        torch.add(a @ b, total if begin is None else begin, out=total)
+def _softmax_errors(logits: Tensor, label: Tensor, confidence: float) -> Tensor:
+    """Turn logits into softmax(logits) - confidence * onehot(label), in place.
+
+    Returns the sum of log sum exp(logits) - confidence * logit(label), in float64.
+    """
+    exact = _exact(logits.dtype)
+    step = max(16, _SOFTMAX_BYTES // (logits.size(1) * exact.itemsize))
+    room = (
+        None
+        if exact is logits.dtype
+        else logits.new_empty((min(step, len(logits)), logits.size(1)), dtype=exact)
+    )
+    total = torch.zeros((), dtype=torch.float64, device=logits.device)
+    for start in range(0, len(logits), step):
+        part, part_label = logits[start : start + step], label[start : start + step]
+        scores = part if room is None else room[: len(part)].copy_(part)  # [N, V]
+        highest = scores.amax(-1, keepdim=True)  # [N, 1]
+        of_label = scores.gather(1, part_label)  # [N, 1]
+        torch.softmax(scores, -1, out=scores)
+        # the highest logit is highest + 0 before and log p after: the difference is log sum exp
+        log_sum = highest - scores.amax(-1, keepdim=True).log()  # [N, 1]
+        total += (log_sum - confidence * of_label).sum(dtype=torch.float64)
+        scores.scatter_add_(1, part_label, torch.full_like(of_label, -confidence))
+        if room is not None:
+            part.copy_(scores)
+    return total
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor, begin: Tensor | None, product: Tensor | None) -> None:
+    """total += a b, or total = begin + a b the first time, without a pass over memory that can be saved.
+
+    product: room for a b, where the total is of higher precision.
+    """
+    if product is not None:
+        torch.mm(a, b, out=product)
+        # copy_ converts as it goes; add would make a converted copy first
+        total.add_(product) if begin is None else total.copy_(product).add_(begin)
     elif begin is None:
         total.addmm_(a, b)
     else:
-        torch.addmm(begin.to(total.dtype), a, b, out=total)
+        torch.addmm(begin, a, b, out=total)
