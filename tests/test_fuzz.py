@@ -8,7 +8,6 @@ import io
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -17,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headwise.cli import dispatch, main
-from headwise.cli.arguments import CommandParser
+from headwise.cli.arguments import CommandParser, nested
 from headwise.cli.recipe import write_recipe
 from headwise.cli.settings import build, sections
 from headwise.config import DataConfig, ParallelConfig
@@ -136,17 +135,6 @@ TREES = st.recursive(
     ),
     max_leaves=6,
 )
-
-
-def nested(values: dict[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for path, value in values.items():
-        *above, name = path.split(".")
-        level = tree
-        for part in above:
-            level = level.setdefault(part, {})
-        level[name] = value
-    return tree
 
 
 RECIPES = (

@@ -132,7 +132,7 @@ class CommandParser:
         """
 
         def convert(values: Mapping[str, Any]) -> Any:
-            return self._parser.parse_object(_nested(values), defaults=False)
+            return self._parser.parse_object(nested(values), defaults=False)
 
         # the library would read a text again and take "null" in quotes for null
         texts = {
@@ -223,7 +223,7 @@ class CommandParser:
         return found
 
 
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     """'model.d_model': 1 as {'model': {'d_model': 1}}."""
     tree: dict[str, Any] = {}
     for path, value in values.items():

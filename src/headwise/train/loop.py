@@ -92,8 +92,7 @@ class _Trainer:
             with self.view.bar(config.max_steps, progress.step):
                 while progress.step < config.max_steps and not progress.has_stopped:
                     self._stop_where(interrupt)
-                    loss, norm = self._step([next(upcoming) for _ in range(config.accumulate)])
-                    rate = learning_rate(progress.step, config, self.config.model.d_model)
+                    loss, norm, rate = self._step([next(upcoming) for _ in range(config.accumulate)])
                     seconds = time.monotonic() - began
                     speed = (progress.total_tokens - began_tokens) / seconds
                     self.view.advance(progress.step, loss, rate, speed)
@@ -117,8 +116,8 @@ class _Trainer:
                 "the same command goes on from there"
             )
 
-    def _step(self, batches: list[Batch]) -> tuple[float, float]:
-        """One optimizer step; the loss in nats a token, and the length of the gradient before clipping."""
+    def _step(self, batches: list[Batch]) -> tuple[float, float, float]:
+        """One optimizer step: the loss in nats a token, the gradient's length before clipping, the rate."""
         config, progress, pad_id = self.config.train, self.progress, self.tokenizer.pad_id
         self.model.train()
         tokens = sum(int((batch.labels != pad_id).sum()) for batch in batches)
@@ -136,13 +135,14 @@ class _Trainer:
             raise self._not_finite(
                 f"a finite loss and gradient, got loss {total / tokens:g} and gradient norm {norm:g}"
             )
-        set_learning_rate(self.optimizer, learning_rate(progress.step, config, self.config.model.d_model))
+        rate = learning_rate(progress.step, config, self.config.model.d_model)
+        set_learning_rate(self.optimizer, rate)
         self.optimizer.step()  # pyright: ignore[reportUnknownMemberType]
         self.optimizer.zero_grad(set_to_none=True)
         progress.loss_sum += total
         progress.tokens += tokens
         progress.total_tokens += tokens
-        return total / tokens, norm
+        return total / tokens, norm, rate
 
     def _log(self, rate: float, norm: float, speed: float, seconds: float) -> None:
         progress = self.progress
