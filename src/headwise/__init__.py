@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from headwise.decode.beam import Hypothesis, beam_search
     from headwise.decode.greedy import greedy
     from headwise.decode.translate import Translation, Translator
+    from headwise.doctor.check import Finding
+    from headwise.doctor.examine import examine
+    from headwise.doctor.report import Report
+    from headwise.doctor.subject import Subject
     from headwise.errors import (
         ConfigError,
         DataError,
@@ -46,18 +50,21 @@ __all__ = [
     "DataError",
     "DatesConfig",
     "EncoderDecoder",
+    "Finding",
     "HeadwiseError",
     "Hypothesis",
     "MissingExtra",
     "ModelConfig",
     "MultiHeadAttention",
     "ParallelConfig",
+    "Report",
     "Run",
     "RunConfig",
     "RunError",
     "Scores",
     "Stopped",
     "StorageError",
+    "Subject",
     "Tokenizer",
     "TrainConfig",
     "TrainingError",
@@ -66,6 +73,7 @@ __all__ = [
     "__version__",
     "attend",
     "beam_search",
+    "examine",
     "greedy",
     "load_run",
     "score",
@@ -78,6 +86,10 @@ _MODULES = {
     "decode.beam": ("Hypothesis", "beam_search"),
     "decode.greedy": ("greedy",),
     "decode.translate": ("Translation", "Translator"),
+    "doctor.check": ("Finding",),
+    "doctor.examine": ("examine",),
+    "doctor.report": ("Report",),
+    "doctor.subject": ("Subject",),
     "errors": (
         "ConfigError",
         "DataError",

@@ -214,7 +214,7 @@ class CommandParser:
             raise
         found: dict[str, Any] = {}
         for name in values:
-            value = parsed[name]
+            value = parsed[name.replace("-", "_")]  # how argparse spells it inside
             if value is None and NoneType not in get_args(self._hints[name]):
                 raise wrong(name, "null")
             if type(value) is int and abs(value) >= 2**63:

@@ -1,7 +1,8 @@
 """Find the command, run it, and turn what goes wrong into one line and an exit code.
 
-0 done; 2 a mistake in the arguments, the recipe, the data or the run; 130 stopped by Ctrl-C;
-141 nobody reads the output any more. Only a bug of ours shows a traceback.
+0 done; 1 the doctor found something; 2 a mistake in the arguments, the recipe, the data, the run or
+the model that the doctor was given; 130 stopped by Ctrl-C; 141 nobody reads the output any more.
+Only a bug of ours shows a traceback.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ COMMANDS = {
     "translate": "translate lines of text",
     "evaluate": "score translations of a text: BLEU, chrF, exact match",
     "attention": "draw what each head looks at in one sentence",
+    "doctor": "name the known mistakes in a PyTorch Transformer, each at its line",
+    "explain": "say what a check of the doctor looks for, why it matters and what to do",
 }
 
 HELP = f"""\
@@ -40,6 +43,7 @@ examples:
   headwise demo
   headwise train recipes/dates.yaml --model.d_model 64
   headwise translate runs/dates < source.txt > translation.txt
+  headwise doctor my_model.py
 """
 
 
@@ -104,6 +108,10 @@ def _command(name: str) -> Callable[[Sequence[str]], int] | None:
             from headwise.cli.evaluate import evaluate as command
         case "attention":
             from headwise.cli.attention import attention as command
+        case "doctor":
+            from headwise.cli.doctor import doctor as command
+        case "explain":
+            from headwise.cli.explain import explain as command
         case "demo":
             from headwise.cli.demo import demo as command
         case _:

@@ -18,13 +18,16 @@ def train(arguments: Sequence[str]) -> int:
     """Run the command."""
     parser = CommandParser(
         "train",
-        "RECIPE [--SETTING VALUE ...] [--print_config]",
+        "RECIPE [--SETTING VALUE ...] [--print_config] [--no-preflight]",
         "Train a model as a recipe says. The same command goes on where a stopped run was.",
+        "Before the first step the quick checks of headwise doctor examine the model on a few rows of the "
+        "first batch; an error stops the command.",
     )
     parser.add_place(
         "RECIPE", "YAML file of settings, such as recipes/dates.yaml; those left out have defaults"
     )
     parser.add_flag("print_config", "print the whole recipe that would be trained, and do nothing")
+    parser.add_flag("no-preflight", "do not examine the model before the first step")
     parser.add_settings(sections())
     if parser.answers_help(arguments):
         return 0
@@ -33,9 +36,10 @@ def train(arguments: Sequence[str]) -> int:
     if given["print_config"]:
         sys.stdout.write(write_recipe(config))
         return 0
+    from headwise.cli.preflight import preflight
     from headwise.train.loop import train as run_training
 
-    run_training(config)
+    run_training(config, before=None if given["no-preflight"] else preflight)
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -42,8 +42,27 @@ class TrainResult:
     validation: Validation
 
 
-def train(config: RunConfig, view: View | None = None) -> TrainResult:
+@dataclass(frozen=True)
+class Ready:
+    """A run before its first step: what `before` of `train` may look at, and must leave as it is."""
+
+    model: EncoderDecoder
+    optimizer: torch.optim.Optimizer
+    batch: Batch
+    pad_id: int
+    label_smoothing: float
+    view: View
+
+
+ROWS_SHOWN = 6  # of the first batch, to `before`
+
+
+def train(
+    config: RunConfig, view: View | None = None, before: Callable[[Ready], None] | None = None
+) -> TrainResult:
     """Train as the configuration says, or go on where the run in its directory was interrupted.
+
+    before: called once, before the first step that this call takes; what it raises ends the call.
 
     Errors: RunError (the directory), DataError (the text), StorageError (the disk), TrainingError
     (a loss that is not finite), Stopped (Ctrl-C; everything is saved).
@@ -57,6 +76,8 @@ def train(config: RunConfig, view: View | None = None) -> TrainResult:
     with open_run(config) as files:
         data = prepare(config, files.tokenizer, view.warn)
         trainer = _Trainer(config, files, data, view)
+        if before is not None and not trainer.is_done:
+            before(trainer.ready())
         with noted_interrupt() as interrupt:
             return trainer.run(interrupt)
 
@@ -76,11 +97,21 @@ class _Trainer:
         if files.training.exists():
             self.progress = load_state(files.training, self.model, self.optimizer, self.fingerprint)
             self._check_weights()
-            is_done = self.progress.has_stopped or self.progress.step == config.train.max_steps
-            what = "already trained: step" if is_done else "going on after step"
+            what = "already trained: step" if self.is_done else "going on after step"
             view.line(f"{what} {self.progress.step} of {files.folder}")
         self._drop_checkpoints()
         self.metrics = Metrics(files.metrics, self.progress.metrics_bytes, self.progress.step)
+
+    @property
+    def is_done(self) -> bool:
+        return self.progress.has_stopped or self.progress.step == self.config.train.max_steps
+
+    def ready(self) -> Ready:
+        """What the first step will meet: a few rows of the first batch, without taking it."""
+        rows = self.data.train.batches.epoch(self.progress.epoch)[0].tolist()
+        batch = self.data.train.batch(rows[:ROWS_SHOWN], self.tokenizer)
+        pad_id, smoothing = self.tokenizer.pad_id, self.config.train.label_smoothing
+        return Ready(self.model, self.optimizer, batch, pad_id, smoothing, self.view)
 
     def run(self, interrupt: Interrupt) -> TrainResult:
         config, progress = self.config.train, self.progress

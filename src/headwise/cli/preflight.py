@@ -1,0 +1,49 @@
+"""The quick part of the doctor's examination, before the first step of a run."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from headwise.errors import TrainingError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from headwise.train.loop import Ready
+
+
+def preflight(ready: Ready) -> None:
+    """Examine the model on a few rows of its first batch; say how much was tried.
+
+    The model, its optimizer and the random state come back as they were, so the run is the same with and
+    without. Errors: TrainingError where the doctor finds an error; its report goes to standard error.
+    """
+    from torch.nn import functional as F
+
+    from headwise.doctor.examine import examine_subject
+    from headwise.doctor.subject import Subject
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        flat, smoothing = (logits.flatten(0, 1), labels.flatten()), ready.label_smoothing
+        return F.cross_entropy(*flat, ignore_index=ready.pad_id, label_smoothing=smoothing)
+
+    batch = ready.batch
+    subject = Subject(
+        ready.model,
+        (batch.source, batch.decoder_input),
+        kind="encoder-decoder",
+        pad_id=ready.pad_id,
+        targets=batch.labels,
+        loss=loss,
+        optimizer=ready.optimizer,
+        layout="batch-first",
+    )
+    report = examine_subject(subject, target="the model before its first step", quick=True)
+    if report.ok("error"):
+        clear = len(report.with_verdict("clear"))
+        ready.view.line(f"preflight: {clear} checks clear, {len(report.findings)} findings")
+        return
+    print(report, file=sys.stderr)
+    names = ", ".join(f"{found.id} {found.name}" for found in report.findings if found.severity == "error")
+    raise TrainingError(f"the examination before training found {names}; --no-preflight trains all the same")

@@ -1,0 +1,408 @@
+"""One training pass on the user's batch, recorded, and back: what got a gradient, where it was lost,
+where NaN began.
+
+It runs in the model's own dtype on a copy that is thrown away, so it overflows where training would. What the
+checks tell is kept, not the tensors.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from headwise.doctor.adapt import logits_of
+from headwise.doctor.batch import Batch
+from headwise.doctor.check import NotApplicable, Place
+from headwise.doctor.probe import Probe
+from headwise.doctor.trace import Frame, Op, Recording, Value, recording
+from headwise.doctor.weights import depended_on, parameters_read
+
+STEPS = frozenset(
+    {"round", "floor", "ceil", "trunc", "sign", "sgn", "heaviside", "round_", "floor_", "sign_"}
+)
+FILLS = {
+    "masked_fill",
+    "masked_fill_",
+    "full",
+    "full_like",
+    "fill_",
+    "fill",
+    "where",
+    "scalar_tensor",
+    "new_full",
+}
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where parameters lose their gradient: the line, the operation, how, and which parameters."""
+
+    place: Place | None
+    how: str
+    parameters: tuple[str, ...]
+    module: str = ""
+    shows: Place | None = None
+
+
+@dataclass(frozen=True)
+class Bad:
+    """The first operation that makes NaN or an infinity of finite numbers.
+
+    phase: "forward", "loss" or "backward"; before: the line that made the infinity which became
+    NaN, if another;
+    began: how it did.
+    """
+
+    phase: str
+    name: str
+    place: Place | None
+    module: str
+    evidence: str
+    before: Place | None = None
+    began: str = ""
+    is_filled: bool = False  # the infinity was filled in on purpose, as masks are
+    callers: tuple[Place, ...] = ()
+
+
+@dataclass(eq=False)
+class Passed:
+    """What one training pass showed; `states` is by parameter: "none", "zero", "finite" or "bad"."""
+
+    loss: float | None = None
+    error: Exception | None = None
+    error_place: Place | None = None
+    is_half: bool = False
+    has_loss: bool = False
+    states: dict[str, str] = field(default_factory=lambda: {})
+    read: set[str] = field(default_factory=lambda: set())
+    depends: set[str] = field(default_factory=lambda: set())
+    cuts: list[Cut] = field(default_factory=lambda: [])
+    bad: Bad | None = None
+
+
+def training_pass(probe: Probe) -> Passed:
+    """The pass, made once: the user's loss where given, else the logits against fixed random numbers."""
+    return probe.memo("training pass", lambda: _pass(probe))
+
+
+def _pass(probe: Probe) -> Passed:
+    passed = Passed()
+    subject = probe.subject
+    passed.has_loss = subject.loss is not None and subject.targets is not None
+    if probe.is_large:
+        probe.release()
+    with probe.training_copy() as (model, _), torch.enable_grad():
+        leaves = tuple(_own(leaf, model, probe) for leaf in Batch.given(probe.adapted).leaves)
+        with recording(model, leaves) as record:
+            try:
+                output = probe.adapted.call(model, leaves)
+                logits = logits_of(output)
+                before_loss = len(record.ops)
+                loss = _loss(probe, output, logits, model) if logits is not None else None
+            except Exception as error:
+                passed.error = error
+                passed.error_place = record.ops[-1].place if record.ops else None
+                return passed
+        if logits is None or loss is None:
+            raise NotApplicable("the output holds no tensor of scores")
+        passed.read = parameters_read(record)
+        passed.is_half = any(
+            v.op is not None and v.trained and v.tensor.dtype in {torch.float16, torch.bfloat16}
+            for v in record.values
+        )
+        passed.loss = float(loss.detach())
+        ends = [v for t in (logits, loss) if (v := record.value_of(t)) is not None]
+        passed.depends = _names(depended_on(ends))
+        _differentiate(passed, model, record, loss, ends, before_loss)
+    return passed
+
+
+def _own(leaf: Tensor, model: nn.Module, probe: Probe) -> Tensor:
+    first = next((p for p in model.parameters() if p.is_floating_point()), None)
+    if first is not None and leaf.is_floating_point() and first.dtype in {torch.float16, torch.bfloat16}:
+        leaf = leaf.to(first.dtype)
+    return (leaf.to(probe.device) if probe.device else leaf).clone()
+
+
+def _loss(probe: Probe, output: object, logits: Tensor, model: nn.Module) -> Tensor:
+    subject = probe.subject
+    if subject.loss is not None and subject.targets is not None:
+        targets = subject.targets
+        value = subject.loss(output, targets.to(probe.device) if probe.device else targets)
+        if not isinstance(value, Tensor):
+            raise NotApplicable("the loss is no tensor")
+        return value.mean() if value.dim() else value
+    generator = torch.Generator().manual_seed(0)
+    against = torch.randn(logits.shape, generator=generator).to(logits.device)
+    return (logits.float() * against).mean()
+
+
+def _names(values: Iterable[Value]) -> set[str]:
+    return {v.name.removeprefix("parameter ") for v in values if v.name.startswith("parameter ")}
+
+
+def _differentiate(
+    passed: Passed, model: nn.Module, record: Recording, loss: Tensor, ends: list[Value], before_loss: int
+) -> None:
+    trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    grads: dict[str, Tensor | None] = dict.fromkeys(trainable)
+    values: dict[Value, Tensor] = {}
+    if loss.requires_grad and trainable:
+        keys = list(trainable)
+        found = torch.autograd.grad(loss, [trainable[k] for k in keys], allow_unused=True, retain_graph=True)
+        grads = dict(zip(keys, found, strict=True))
+    passed.states = {name: _state(grad) for name, grad in grads.items()}
+    result = _bad_end(record, ends)
+    if result is not None:
+        passed.bad = forward_origin(result, before_loss)
+    elif any(state == "bad" for state in passed.states.values()):
+        inner = [
+            v
+            for v in record.values
+            if v.op is not None and v.tensor.requires_grad and v.tensor.is_floating_point()
+        ]
+        back = torch.autograd.grad(loss, [v.tensor for v in inner], allow_unused=True, retain_graph=True)
+        found_back = cast("tuple[Tensor | None, ...]", back)
+        values = {v: grad for v, grad in zip(inner, found_back, strict=True) if grad is not None}
+        passed.bad = _backward_origin(record, values, before_loss)
+    if passed.bad is None:
+        passed.cuts = _cuts(passed, record, ends[-1:])
+
+
+def _state(grad: Tensor | None) -> str:
+    if grad is None:
+        return "none"
+    if grad.is_sparse:
+        grad = grad.coalesce().values()
+    if not bool(torch.isfinite(grad).all()):
+        return "bad"
+    return "finite" if bool(grad.any()) else "zero"
+
+
+# Where the gradient is lost
+
+
+def _cuts(passed: Passed, record: Recording, ends: list[Value]) -> list[Cut]:
+    """The operations that lose the gradient of parameters from which the loss is computed."""
+    known = {v.name.removeprefix("parameter "): v for v in record.values if v.name.startswith("parameter ")}
+    smooth = _names(depended_on(ends, without=STEPS))
+    reach = _names(depended_on(ends))
+    lost = [
+        n
+        for n, s in passed.states.items()
+        if n in reach and (s == "none" or (s == "zero" and n not in smooth))
+    ]
+    cuts: list[Cut] = []
+    todo = {known[name]: name for name in lost if name in known}
+    up = depended_on(ends)
+    for op in record.ops:
+        if not todo:
+            break
+        stops = [v for v in op.outputs if v in up]
+        if not stops or op.name == "update" or any(part in op.name for part in ("_like", "new_")):
+            continue
+        live = [v for v in op.inputs if v.needs_grad or v.tensor.requires_grad]
+        if op.name not in STEPS and (not live or any(v.needs_grad for v in stops) or stops == ends):
+            continue
+        if op.name in STEPS and not live:
+            continue
+        behind = depended_on(op.inputs)
+        names = tuple(name for value, name in todo.items() if value in behind)
+        if names:
+            cuts.append(_cut(op, stops[0], names))
+    # of several operations the one that explains most is the cause: the others lie behind it, or beside it
+    cuts.sort(key=lambda cut: -len(cut.parameters))
+    return _in_one_block(cuts)
+
+
+def _cut(op: Op, out: Value, names: tuple[str, ...]) -> Cut:
+    if op.name in {"detach", "detach_"}:
+        return Cut(op.place, "detach() takes its result out of the graph", names, op.module)
+    if op.name in STEPS:
+        return Cut(op.place, f"{op.name}() has derivative zero", names, op.module)
+    if not out.tensor.is_floating_point():
+        return Cut(op.place, f"{op.name} gives whole numbers, which have no derivative", names, op.module)
+    if out.tensor.requires_grad and out.users:  # the tensor itself could: what was read is its bare data
+        user = out.users[0]
+        return Cut(
+            user.place or op.place, ".data takes its result out of the graph", names, op.module, op.place
+        )
+    block = next((b for f in op.frames if not f.library and (b := _no_grad_line(f)) is not None), None)
+    if block is None:
+        return Cut(op.place, f"no gradient is recorded at {op.name}", names, op.module)
+    return Cut(block, "it runs where gradients are switched off", names, op.module, op.place)
+
+
+def _in_one_block(cuts: list[Cut]) -> list[Cut]:
+    """Cuts on one line told as one."""
+    by_line: dict[tuple[Place | None, str], Cut] = {}
+    for cut in cuts:
+        known = by_line.get((cut.place, cut.how))
+        names = tuple(dict.fromkeys((*known.parameters, *cut.parameters))) if known else cut.parameters
+        by_line[cut.place, cut.how] = Cut(
+            cut.place, cut.how, names, (known or cut).module, (known or cut).shows
+        )
+    return sorted(by_line.values(), key=lambda cut: -len(cut.parameters))
+
+
+def _no_grad_line(frame: Frame) -> Place | None:
+    """The `with torch.no_grad():` (or decorator) around a line, as the source says it."""
+    for first, last, line in _no_grad_blocks(frame.place.file):
+        if first <= frame.place.line <= last:
+            return Place(frame.place.file, line, frame.place.function)
+    return None
+
+
+@functools.lru_cache(maxsize=64)
+def _no_grad_blocks(file: str) -> tuple[tuple[int, int, int], ...]:
+    """First and last line of each block without gradients, and the line that opens it; inner ones first."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ()
+    found: list[tuple[int, int, int]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.With):
+            switches = [item.context_expr for item in node.items]
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            switches = list(node.decorator_list)
+        else:
+            continue
+        for switch in switches:
+            if any(
+                word in ast.unparse(switch)
+                for word in ("no_grad", "inference_mode", "set_grad_enabled(False")
+            ):
+                found.append((node.lineno, node.end_lineno or node.lineno, switch.lineno))
+    return tuple(reversed(found))
+
+
+# Where NaN begins
+
+
+def _bad_end(record: Recording, ends: list[Value]) -> Value | None:
+    """The loss or the logits, where they hold NaN, +inf (or the loss -inf)."""
+    for value in ends:
+        held = value.tensor
+        if held.is_floating_point() and bool((torch.isnan(held) | (held == math.inf)).any()):
+            return value
+    last = ends[-1].tensor if ends else None
+    return ends[-1] if last is not None and last.dim() == 0 and not bool(torch.isfinite(last)) else None
+
+
+def forward_origin(end: Value, before_loss: int = 1 << 60) -> Bad:
+    """Back from a bad value to the operation that made NaN (or infinity) of finite numbers."""
+    value, seen = end, list[Value]()
+    while value.op is not None:
+        seen.append(value)
+        worse = [v for v in value.op.inputs if _badness(v)]
+        nan = [v for v in worse if _badness(v) == 2]
+        if (_badness(value) == 2 and not nan) or not worse:
+            break
+        value = max(nan or worse, key=lambda v: (v.trained, v.sources != 0, -v.index))
+    op = value.op
+    if op is None:
+        return Bad("forward", "", None, "", f"{value.name or 'a constant'} itself holds {_what(value)}")
+    before, began = _infinity(op) if _badness(value) == 2 else (None, "")
+    phase = "loss" if op.index >= before_loss else "forward"
+    return Bad(
+        phase, op.name, op.place, op.module, f"{op.name} makes {_what(value)} of {ranges(op)}",
+        before.place if before is not None else None, began, before is not None and before.name in FILLS,
+        tuple(f.place for f in op.frames if not f.library),
+    )  # fmt: skip
+
+
+def _infinity(op: Op) -> tuple[Op | None, str]:
+    """The operation that made the infinity which this one turned into NaN, and how."""
+    value = next((v for v in op.inputs if _badness(v)), None)
+    while value is not None and value.op is not None:
+        inner = [v for v in value.op.inputs if _badness(v)]
+        if not inner:
+            return value.op, f"{value.op.name} made {_what(value)} of {ranges(value.op)}"
+        value = max(inner, key=lambda v: (v.trained, v.sources != 0))
+    return None, ""
+
+
+def _badness(value: Value) -> int:
+    """2 for NaN, 1 for infinities, 0 for finite numbers."""
+    held = value.tensor
+    if not held.is_floating_point() or not held.numel():
+        return 0
+    return 2 if bool(torch.isnan(held).any()) else int(bool(torch.isinf(held).any()))
+
+
+def _what(value: Value) -> str:
+    held = value.tensor
+    nan, inf = int(torch.isnan(held).sum()), int(torch.isinf(held).sum())
+    word = f"{nan} NaN" if nan else f"{inf} infinities"
+    return f"{word} among {held.numel()} numbers"
+
+
+def ranges(op: Op) -> str:
+    """The operands of an operation as ranges: `a [6, 12] from 0 to 3.2 and -inf`."""
+    told: list[str] = []
+    for value in op.inputs:
+        held = value.tensor.detach()
+        if not held.numel() or held.is_complex():
+            continue
+        finite = held[torch.isfinite(held)] if held.is_floating_point() else held
+        span = (
+            f"{float(finite.min()):.3g} to {float(finite.max()):.3g}" if finite.numel() else "nothing finite"
+        )
+        if held.is_floating_point() and bool(torch.isinf(held).any()):
+            span += " and infinities"
+        told.append(f"{list(held.shape)} ({span})")
+    told.extend(f"{number:g}" for number in op.numbers())
+    return ", ".join(told) if told else "nothing"
+
+
+def _backward_origin(record: Recording, grads: dict[Value, Tensor], before_loss: int) -> Bad | None:
+    """The operation whose result's gradient is finite and whose operand's is not."""
+    for value in reversed(record.values):
+        grad = grads.get(value)
+        leaf = value.op is None and value.tensor.requires_grad
+        if (grad is None and not leaf) or (grad is not None and bool(torch.isfinite(grad).all())):
+            continue
+        for op in reversed(value.users):
+            onto = [(out, grads[out]) for out in op.outputs if out in grads]
+            if onto and all(bool(torch.isfinite(g).all()) for _, g in onto) and _makes_bad(op, onto):
+                return Bad(
+                    "backward", op.name, op.place, op.module,
+                    f"the gradient of {op.name} is not finite at {ranges(op)}, though the one it is "
+                    "handed is",
+                    callers=tuple(f.place for f in op.frames if not f.library),
+                )  # fmt: skip
+    return None
+
+
+def _makes_bad(op: Op, onto: list[tuple[Value, Tensor]]) -> bool:
+    """Does this operation alone turn the finite gradient of its result into NaN or infinity?"""
+    swapped: dict[Value, Tensor] = {}
+
+    def own(tree: object) -> object:
+        if isinstance(tree, Value):
+            if tree not in swapped:
+                held = tree.tensor.detach().clone()
+                swapped[tree] = held.requires_grad_() if held.is_floating_point() else held
+            return swapped[tree]
+        if isinstance(tree, (tuple, list)):
+            return type(tree)(own(each) for each in tree)  # pyright: ignore
+        return tree
+
+    try:
+        with torch.enable_grad():
+            out = op.func(*[own(each) for each in op.args], **{k: own(each) for k, each in op.kwargs.items()})
+            first = cast("list[Tensor]", out)[0] if isinstance(out, (tuple, list)) else cast("Tensor", out)
+            inputs = [t for t in swapped.values() if t.requires_grad]
+            back = torch.autograd.grad(first, inputs, onto[0][1], allow_unused=True)
+    except (RuntimeError, NotImplementedError, IndexError):
+        return False
+    return any(_state(g) == "bad" for g in cast("tuple[Tensor | None, ...]", back))

@@ -1,0 +1,193 @@
+"""Where a cached step parts from the uncached pass: in the positions of the new token, or in what was kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headwise.doctor.blame import applied_at, origin
+from headwise.doctor.check import NotApplicable, Place
+from headwise.doctor.decoding import Fed, apart, batch_decoding, calling_line, fed, last_scores, up_to
+from headwise.doctor.positions import Turned, made_line, rotations, tables
+from headwise.doctor.probe import Probe, Run
+from headwise.doctor.sites import Site, attention_sites
+from headwise.doctor.trace import Op, Recording, Value
+from headwise.doctor.written_start import start_of
+
+JOINS = {"cat", "stack", "copy_", "index_put", "index_put_", "index_copy", "index_copy_", "scatter", "scatter_",
+         "slice_scatter", "select_scatter", "roll", "constant_pad_nd"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """kind "position" or "cache"; what was seen, in words; by: the difference as a share of the scores' spread."""
+
+    kind: str
+    what: str
+    count: int
+    by: float
+    at: Place | None
+    others: tuple[Place | None, ...]
+    module: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """How many cached steps were compared, and the first that differs."""
+
+    steps: int
+    mismatch: Mismatch | None
+
+
+def compared(probe: Probe) -> Compared:
+    """Compare each cached step of generate with the uncached pass on the same tokens. Raises NotApplicable."""
+    return probe.memo("cached.compared", lambda: _compared(probe))
+
+
+def _compared(probe: Probe) -> Compared:
+    decoding = batch_decoding(probe)
+    if not decoding.steps:
+        raise NotApplicable("generate does not call the model that it is handed")
+    steps = fed(decoding)
+    first = decoding.steps[0]
+    start = next((g.shape[1] for g in first.given if torch.equal(g, decoding.ids[:, : g.shape[1]])), 0)
+    if start:
+        plain = last_scores(probe, up_to(probe, decoding, start))
+        if plain.shape != first.scores.shape or apart(probe, first.scores, plain) > 0:
+            raise NotApplicable("generate calls the model in another way: on the prompt alone the scores differ")
+    done = 0
+    for each in steps:
+        if each.count > min(probe.length, decoding.ids.shape[1]):
+            break
+        run = up_to(probe, decoding, each.count)
+        by = apart(probe, each.step.scores, last_scores(probe, run))
+        done += 1
+        if by > 0:
+            return Compared(done, _why(probe, decoding.record, each, run, by))
+    return Compared(done, None)
+
+
+def _why(probe: Probe, record: Recording, each: Fed, run: Run, by: float) -> Mismatch:
+    part = Recording()
+    part.ops = record.ops[each.step.first : each.step.last]
+    called = calling_line(probe, part.ops[0]) if part.ops else None
+
+    def found(kind: str, what: str, at: Place | None, *others: Place | None, module: str = "") -> Mismatch:
+        return Mismatch(kind, what, each.count, by, at, (*others, called), module)
+
+    if not each.is_expected:
+        return found("cache", "the token that the model is fed is not the one that was chosen last", called)
+    added = _added(probe, part, each.count)
+    if added is not None:
+        return found("position", "another row of the position table is added than in the uncached pass", *added)
+    mine, theirs = attention_sites(part), attention_sites(run.record)
+    if len(mine) != len(theirs):
+        return found("cache", "the cached step takes other steps than the uncached pass", called)
+    for site, full in zip(mine, theirs, strict=True):
+        new = site.shape[1]
+        if site.shape[0] != full.shape[0] or full.shape[1] < new:
+            break
+        if _far(site.q, full.q[:, -new:]) or not _has(site.k, full.k[:, -new:]):
+            at = _turn_line(probe, part, each.count) or site.q_value.op and site.q_value.op.place
+            return found("position", "the new token is turned by another position than in the uncached pass", at,
+                         site.place, module=site.module)  # fmt: skip
+        for name, value, own, other in (
+            ("keys", site.k_value, site.k, full.k), ("values", site.v_value, site.v, full.v)
+        ):  # fmt: skip
+            kept = own.shape[1]
+            if kept <= other.shape[1] and not _far(own, other[:, -kept:]):
+                continue
+            op = _join(value, part)
+            how = "stand in another order" if kept == other.shape[1] and _has(own, other) else "are other ones"
+            return found("cache", f"the cached {name} {how} than in the uncached pass", op.place if op else site.place,
+                         site.place, module=site.module)  # fmt: skip
+        kept = site.shape[2]
+        seen = full.allowed[:, -new:]
+        if not torch.equal(site.allowed, seen[:, :, -kept:]) or bool(seen[:, :, : seen.shape[2] - kept].any()):
+            missing = int(seen.sum() - site.allowed.sum()) // max(1, site.shape[0])
+            what = f"the new token sees {abs(missing)} tokens {'less' if missing > 0 else 'more'} than in the uncached pass"
+            mask = site.masks[-1][1] if site.masks else None
+            made = origin(probe, mask) if mask is not None else []
+            join = _join(site.k_value, part)
+            at = applied_at(site) if kept == seen.shape[2] or join is None else join.place
+            return found("cache", what, at, *made, module=site.module)
+        if _far(site.bias.masked_fill(site.hidden, 0), full.bias.masked_fill(full.hidden, 0)[:, -new:, -kept:]):
+            return found("position", "the scores carry another bias than in the uncached pass", applied_at(site),
+                         module=site.module)  # fmt: skip
+    return found("cache", "keys, values and masks look alike, and still the scores differ", called)
+
+
+def _far(a: Tensor, b: Tensor) -> bool:
+    return a.shape != b.shape or bool(((a - b).abs() > 1e-6 * b.abs().max().clamp(min=1e-12)).any())
+
+
+def _has(many: Tensor, few: Tensor) -> bool:
+    """Is each of the few vectors [N, t, D] among the many [N, T, D], anywhere?"""
+    gaps = (many[:, :, None] - few[:, None]).abs().amax(-1).amin(1)
+    return bool((gaps < 1e-6 * few.abs().max().clamp(min=1e-12)).all())
+
+
+def _join(value: Value, part: Recording) -> Op | None:
+    """The nearest operation of this step that put old and new together."""
+    inside = set(part.ops)
+    todo, seen = [value], set[Value]()
+    while todo:
+        current = todo.pop(0)
+        op = current.op
+        if op is None or op not in inside or current in seen:
+            continue
+        seen.add(current)
+        if op.name in JOINS and op.place is not None and len(op.inputs) > 1:
+            return op
+        todo.extend(op.inputs)
+    return None
+
+
+def _added(probe: Probe, part: Recording, count: int) -> tuple[Place | None, Place | None] | None:
+    """The lines of a position table whose row for the new token is another than at that place of a whole text."""
+    for added in tables(probe):
+        if not added.is_early or added.op.place is None or count > len(added.by_position):
+            continue
+        want = added.by_position[count - 1]
+        at = added.op.inputs.index(added.table)
+        for op in part.ops:
+            if op.place != added.op.place or op.name != added.op.name or len(op.inputs) != 2:
+                continue
+            if op.out.tensor.dim() != added.op.out.tensor.dim():
+                continue
+            shown = op.inputs[at].tensor.expand(op.out.shape).movedim([added.batch_axis, added.time_axis], [0, 1])
+            if shown[0, -1].shape == want.shape and _far(shown[0, -1], want):
+                return start_of(_maker(op.inputs[at])) or made_line(probe, op.inputs[at]), op.place
+    return None
+
+
+def _maker(value: Value) -> Op | None:
+    """The operation that counts positions (arange) behind a table or a factor."""
+    todo, seen = [value], set[Value]()
+    while todo:
+        current = todo.pop(0)
+        if current.op is None or current in seen:
+            continue
+        seen.add(current)
+        if not current.op.inputs and current.op.name in {"arange", "full", "scalar_tensor", "lift_fresh"}:
+            return current.op
+        todo.extend(current.op.inputs)
+    return None
+
+
+def _turn_line(probe: Probe, part: Recording, count: int) -> Place | None:
+    """Where the angle of the new token is made, by which queries or keys are turned."""
+    if not probe.sites:
+        return None
+    turned: list[Turned] = list(rotations(probe, probe.sites[0])[:2])
+    places = {op.place for each in turned for op, _ in each.factors}
+    for op in part.ops:
+        if op.place in places and op.name in {"mul", "mul_", "bmm"} and len(op.inputs) == 2:
+            factor = min(op.inputs, key=lambda v: v.tensor.numel())
+            maker = _maker(factor)
+            if maker is not None:
+                return start_of(maker) or maker.place
+            return factor.op.place if factor.op is not None else op.place
+    return None

@@ -1,0 +1,66 @@
+"""Which function of the user's was handed which tensor: its calls while a recording is active."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from headwise.doctor.check import Place
+from headwise.doctor.frames import owner_of, place_in
+from headwise.doctor.trace import Recording, Value
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of a function of the user's: what tensors it was given, and which operations ran inside it."""
+
+    place: Place
+    given: dict[str, Value]
+    first: int
+    depth: int
+    last: int = -1
+    library: bool = False
+
+
+@contextmanager
+def calls(record: Recording) -> Generator[list[Call]]:
+    """Watch the user's function calls while a recording is active: who was handed which tensor."""
+    found: list[Call] = []
+    stack: list[Call | None] = []
+
+    def watch(frame: types.FrameType, event: str, _arg: Any) -> None:
+        if event == "call":
+            code = frame.f_code
+            owner = owner_of(code)
+            if owner in {"torch", "doctor"}:
+                stack.append(None)
+                return
+            given: dict[str, Value] = {}
+            held = frame.f_locals
+            for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+                tensor = held.get(name)
+                value = record.value_of(tensor) if isinstance(tensor, Tensor) else None
+                if value is not None:
+                    given[name] = value
+            depth = sum(1 for each in stack if each is not None)
+            place = place_in(code, code.co_firstlineno)
+            call = Call(place, given, len(record.ops), depth, library=owner == "library")
+            found.append(call)
+            stack.append(call)
+        elif event == "return" and stack:
+            done = stack.pop()
+            if done is not None:
+                done.last = len(record.ops)
+
+    was = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        yield found
+    finally:
+        sys.setprofile(was)

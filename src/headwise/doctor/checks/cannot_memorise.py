@@ -1,0 +1,87 @@
+"""Train a copy on the one batch: any model that can learn at all takes that loss down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from headwise.doctor.blame import callers, constructed, related
+from headwise.doctor.check import Found, NotApplicable, Place, Tried, check
+from headwise.doctor.checks.learning_rate_too_high import curves
+from headwise.doctor.losses import loss_lines
+from headwise.doctor.probe import Probe
+from headwise.doctor.rehearsal import Course, long, own, tame
+
+# Healthy models lose 20 to 90 % of the first loss in the short rehearsal. What lost less than half is given a long one,
+# without dropout, in which they end below 0.2 of it (0.45 leaves room for label smoothing up to 0.3).
+QUICK, LEAST, FLOOR = 0.5, 0.08, 0.45
+
+
+@check(
+    id="HW701",
+    title="The model cannot learn even one batch by heart",
+    why="What cannot be overfitted cannot be learned: something between inputs and loss is cut or squeezed.",
+    fix="Take parts away (dropout, masks, layers) until one batch is learned by heart; the last one taken is at fault.",
+    needs={"loss", "finite"},
+    last_resort=True,
+)
+def cannot_memorise(probe: Probe) -> Iterator[Found | Tried]:
+    if probe.is_large:
+        raise NotApplicable("the model is too large to rehearse for long")
+    course = own(probe) if probe.subject.optimizer is not None else tame(probe)
+    if course.fell > QUICK or course.start < 0.05:
+        yield Tried(f"{len(course.losses) - 1} steps on one batch took {course.fell:.0%} off the loss")
+        return
+    patient = long(probe)
+    stuck = patient.end > FLOOR * patient.start and _is_flat(patient)
+    noisy = not stuck and max(course.fell, tame(probe).fell) < LEAST and patient.fell > QUICK
+    if not stuck and not noisy:
+        yield Tried(f"{len(patient.losses) - 1} steps on one batch took {patient.fell:.0%} off the loss")
+        return
+    place, words = _dropout(probe) if noisy else (_squeeze(probe), "")
+    lines = loss_lines(probe)
+    place = place or (lines[0] if lines else None)
+    given = f"in {len(course.losses) - 1} steps on one batch the loss went from {course.start:.2f} to {course.end:.2f}"
+    more = f"; without dropout, in {len(patient.losses) - 1} steps at 3e-3, to {patient.end:.2f}"
+    yield Found(
+        given + more + words,
+        at=place,
+        related=tuple(related(lines[:1], "the loss is taken here", place)),
+        picture=curves("Loss on one batch", {"as given": course, "without dropout, longer": patient}),
+    )
+
+
+def _is_flat(course: Course) -> bool:
+    """Has it stopped falling: the last quarter against the one before?"""
+    quarter = len(course.losses) // 4
+    late = sum(course.losses[-quarter:]) / quarter
+    before = sum(course.losses[-2 * quarter : -quarter]) / quarter
+    return late > 0.97 * before
+
+
+def _dropout(probe: Probe) -> tuple[Place | None, str]:
+    """Where the strongest dropout was made."""
+    found = [
+        (module.p, path)
+        for path, module in probe.user_model.named_modules()
+        if isinstance(module, nn.modules.dropout._DropoutNd)  # pyright: ignore[reportPrivateUsage]
+    ]
+    if not found:
+        return None, ""
+    rate, path = max(found, key=lambda pair: pair[0])
+    return constructed(probe, path), f" (the strongest dropout takes {rate:.0%})"
+
+
+def _squeeze(probe: Probe) -> Place | None:
+    """The line of what stands between the last product and the logits, if anything does."""
+    _, _, value = probe.recorded_loss()
+    place = None
+    for _ in range(12):
+        op = value.op if value is not None else None
+        if op is None or op.name in {"mm", "addmm", "bmm", "baddbmm"}:
+            return place
+        if op.pointwise and callers(op):
+            place = place or callers(op)[0]
+        value = max(op.inputs, key=lambda v: v.tensor.numel() if v.sources else -1)
+    return None

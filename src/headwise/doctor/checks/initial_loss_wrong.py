@@ -1,0 +1,58 @@
+"""Compare the cross-entropy before the first step with ln V, what a model that knows nothing would have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headwise.doctor.blame import callers, related
+from headwise.doctor.check import Found, Tried, check
+from headwise.doctor.losses import mean_cross_entropy, uniform_loss
+from headwise.doctor.probe import Probe
+from headwise.doctor.rehearsal import drawn_at
+from headwise.doctor.trace import Op, Value
+
+# Healthy starts, measured: ln V + 0.0 to 0.5 (heads drawn as nn.Linear does, or std 0.02). Excess is about half the
+# logits' variance, so 0.5 + ln(V) / 2 stands for logits of a standard deviation above 2 (V = 40) or 3 (V = 50,000).
+SLACK, SHARE = 0.5, 0.5
+LOUD = 2.5  # rms of the head's weights times sqrt(d_model); 0.6 as nn.Linear draws them, 1 for unit logits
+
+
+@check(
+    id="HW508",
+    title="The loss starts far above ln V",
+    why="The first steps are spent on taking back confident nonsense; with a high rate they do lasting harm.",
+    fix="Draw the output layer (and a table tied to it) small: std 0.02 or 1/sqrt(d_model); give logits unit size.",
+    severity="warning",
+    needs={"loss", "finite"},
+)
+def initial_loss_wrong(probe: Probe) -> Iterator[Found | Tried]:
+    loss, rows = mean_cross_entropy(probe)
+    record, _, logits = probe.recorded_loss()
+    assert logits is not None
+    expected = uniform_loss(logits.tensor.shape[-1])
+    if loss - expected <= SLACK + SHARE * expected:
+        yield Tried(f"the loss starts at {loss:.2f}; ln V is {expected:.2f} ({rows} labels)")
+        return
+    head = _head(logits)
+    line = callers(head)[0] if head is not None and callers(head) else None
+    drawn, weight = drawn_at(probe, logits)
+    loud = weight is not None and float(weight.square().mean().sqrt()) * min(weight.shape) ** 0.5 > LOUD
+    place = drawn if loud and drawn is not None else line
+    std = float(logits.tensor.std())
+    yield Found(
+        f"the cross-entropy of {rows} labels is {loss:.2f} before the first step, ln {logits.tensor.shape[-1]} = "
+        f"{expected:.2f}; the logits have a standard deviation of {std:.1f}",
+        at=place,
+        module=head.module if head is not None else "",
+        related=tuple(related([line], "the logits are made here", place)),
+    )
+
+
+def _head(value: Value) -> Op | None:
+    """The product that made the logits, behind moves and element-wise steps."""
+    for _ in range(12):
+        op = value.op
+        if op is None or op.name in {"mm", "addmm", "bmm", "baddbmm"}:
+            return op
+        value = max(op.inputs, key=lambda v: v.tensor.numel() if v.sources else -1, default=value)
+    return None

@@ -1,0 +1,68 @@
+"""Where elements go: indices, not numbers, sent through operations that move them or treat each alone."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from headwise.doctor.graph import Op, Value, flat
+
+
+def indices(value: Value) -> Tensor:
+    """The elements of a value, numbered from 1 in its shape; 0 is for what comes from elsewhere."""
+    return torch.arange(1, value.tensor.numel() + 1).view(value.tensor.shape)
+
+
+def through(start: Value, path: tuple[Op, ...]) -> Tensor | None:
+    """Send indices (from 1; 0 is 'from elsewhere') along a path of moves and element-wise operations."""
+    at = indices(start)
+    current = start
+    for op in path:
+        out = next((o for o in op.outputs if leads(o, path, op)), op.outputs[0])
+        moved = follow(op, current, at, out)
+        if moved is None:
+            return None
+        at, current = moved, out
+    return at
+
+
+def leads(out: Value, path: tuple[Op, ...], op: Op) -> bool:
+    """Is this result of an operation on a path the one that goes on?"""
+    place = path.index(op)
+    return place + 1 >= len(path) or out in path[place + 1].inputs
+
+
+def follow(op: Op, entered: Value, at: Tensor, out: Value) -> Tensor | None:
+    """Where an operation puts the elements of one of its operands: indices shaped as its result."""
+    if op.name == "update" or op.name == "_to_copy":
+        return at if at.shape == out.tensor.shape else None
+    if op.pointwise or op.name in {"tril", "triu"}:
+        try:
+            return at.expand(out.tensor.shape)
+        except RuntimeError:
+            return None
+    if not op.moves:
+        return None
+    if op.name in {"view", "_unsafe_view", "_reshape_alias", "clone", "contiguous", "alias", "detach"}:
+        return at.reshape(out.tensor.shape)
+
+    def put(held: Any) -> Any:
+        if isinstance(held, Value):
+            if held is entered:
+                return at
+            joined = op.name in {"cat", "stack"}
+            return torch.zeros_like(held.tensor, dtype=torch.long) if joined else held.tensor
+        if isinstance(held, list | tuple):
+            return [put(each) for each in cast("list[Any]", held)]
+        return held
+
+    args = [put(each) for each in op.args]
+    if op.name == "constant_pad_nd":
+        args = args[:2]
+    try:
+        result = op.func(*args, **{name: put(held) for name, held in op.kwargs.items() if name != "dtype"})
+    except (RuntimeError, TypeError):
+        return None
+    return flat(result)[out.output]

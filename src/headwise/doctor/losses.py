@@ -1,0 +1,252 @@
+"""What the loss teaches: which label meets which row of logits, and where in the user's code they meet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headwise.doctor.adapt import flatten
+from headwise.doctor.batch import Batch
+from headwise.doctor.blame import callers, made_places
+from headwise.doctor.check import NotApplicable, Place
+from headwise.doctor.probe import Probe
+from headwise.doctor.sites import follow
+from headwise.doctor.trace import Op, Recording, Value
+
+NLL = {"nll_loss_forward", "nll_loss2d_forward", "nll_loss", "nll_loss2d"}
+CUTS = ("slice", "narrow", "split", "chunk")
+HAND_OVER = "subject"  # the function that hands things to the doctor: no one's mistake is written there first
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Row r of a cross-entropy: logits of (row, time), a label of (label_row, label_time) and its value."""
+
+    row: Tensor
+    time: Tensor
+    label_row: Tensor
+    label_time: Tensor
+    label: Tensor
+    op: Op
+
+
+def pairs(probe: Probe) -> Pairs:
+    """Which label the loss puts beside which row of logits, exactly, for [B, T, V] logits and [B, T] targets.
+
+    Indices are sent from the logits and from the targets to the cross-entropy. Raises NotApplicable where the
+    loss is no cross-entropy of token labels.
+    """
+    return probe.memo("pairs", lambda: _pairs(probe))
+
+
+def _pairs(probe: Probe) -> Pairs:
+    record, _, logits = probe.recorded_loss()
+    targets = probe.subject.targets
+    if not isinstance(targets, Tensor) or targets.dim() != 2 or logits is None or logits.tensor.dim() != 3:
+        raise NotApplicable("targets are no [B, T] labels of [B, T, V] logits")
+    nll = next((op for op in record.ops if op.name in NLL), None)
+    goal = next((v for v in record.values if v.op is None and v.name == "targets"), None)
+    if nll is None or goal is None:
+        raise NotApplicable("the loss is no cross-entropy of the targets")
+    scores = _carried(record, logits, nll.inputs[0])
+    labels = _carried(record, goal, nll.inputs[1])
+    if scores is None or labels is None:
+        raise NotApplicable("the way from logits and targets to the cross-entropy could not be followed")
+    scores = scores.movedim(1, -1).flatten(0, -2) if scores.dim() > 1 else scores[None]  # [R, V]
+    labels = labels.flatten()
+    first, second = _sequence_axes(logits.tensor, targets)
+    at = torch.stack(torch.unravel_index((scores - 1).clamp(min=0), logits.tensor.shape))  # [3, R, V]
+    firm = (
+        (at[first] == at[first][:, :1]).all(1)
+        & (at[second] == at[second][:, :1]).all(1)
+        & (scores > 0).all(1)
+    )
+    label_columns = targets.shape[1]
+    return Pairs(
+        torch.where(firm, at[first][:, 0], -1),
+        torch.where(firm, at[second][:, 0], -1),
+        torch.where(labels > 0, (labels - 1) // label_columns, -1),
+        torch.where(labels > 0, (labels - 1) % label_columns, -1),
+        targets.flatten()[(labels - 1).clamp(min=0)],
+        nll,
+    )
+
+
+def _sequence_axes(logits: Tensor, targets: Tensor) -> tuple[int, int]:
+    """The two axes of the logits that are those of the targets; the third holds the classes."""
+    shape, wanted = tuple(logits.shape), tuple(targets.shape)
+    for axes in ((0, 1), (0, 2), (1, 2)):
+        if (shape[axes[0]], shape[axes[1]]) == wanted:
+            return axes
+    return 0, 1
+
+
+def _carried(record: Recording, start: Value, end: Value) -> Tensor | None:
+    """Indices (from 1) of a value's elements where they arrive at another value."""
+    at: dict[Value, Tensor] = {start: torch.arange(1, start.tensor.numel() + 1).view(start.tensor.shape)}
+    if start is end:
+        return at[start]
+    for op in record.between([start], [end]):
+        entered = next((v for v in op.inputs if v in at), None)
+        if entered is None:
+            continue
+        for out in op.outputs:
+            if op.name == "_log_softmax":
+                moved: Tensor | None = at[entered]
+            else:
+                moved = follow(op, entered, at[entered], out)
+            if moved is not None and moved.shape == out.tensor.shape:
+                at[out] = moved
+    return at.get(end)
+
+
+def time_axis(probe: Probe) -> int:
+    """The axis of the logits that is time: told by which rows move which outputs; 1 where nothing tells."""
+    taint = probe.rows_seen.get(probe.base.logits_value.index)
+    if taint is None or taint.dim() != 3:
+        return 1
+    for axis in (0, 1):
+        if taint.shape[axis] != probe.batch.rows:
+            continue
+        rows = taint.movedim(axis, 0).flatten(1)
+        if all(bool((rows[r] & ~(1 << r) == 0).all()) for r in range(len(rows))):
+            return 1 - axis
+    return 1
+
+
+def learned(probe: Probe) -> tuple[Tensor, Tensor]:
+    """The label each row of logits learns (its most negative gradient; -1 for none), and the input ids.
+
+    Both [B, T]. Raises NotApplicable where the output has no row for each input token.
+    """
+    grads = probe.gradients()
+    main = probe.main
+    if grads.by_logit is None or main is None or not main.is_ids:
+        raise NotApplicable("the loss gives the logits no gradient")
+    ids = Batch.given(probe.adapted).read(main)
+    by = grads.by_logit
+    if by.dim() == 3 and time_axis(probe) == 0:
+        by = by.transpose(0, 1)
+    if by.dim() != 3 or by.shape[:2] != ids.shape:
+        raise NotApplicable("the output has no row of logits for each input token")
+    size = by.abs().amax(-1)
+    label = by.argmin(-1)
+    return torch.where(size > 1e-12, label, -1), ids
+
+
+def share(label: Tensor, ids: Tensor, shift: int) -> float:
+    """The share of rows that learn the input token `shift` places on, among those that learn anything."""
+    length = ids.shape[1]
+    if length <= shift:
+        return 0.0
+    part, token = label[:, : length - shift], ids[:, shift:]
+    counted = part >= 0
+    return float((part == token)[counted].float().mean()) if bool(counted.any()) else 0.0
+
+
+def loss_lines(probe: Probe) -> list[Place]:
+    """The user's lines that compute the loss from the output, in order."""
+    record, value, logits = probe.recorded_loss()
+    if logits is None:
+        return []
+    found: list[Place] = []
+    for op in record.between([logits], [value]):
+        for place in callers(op)[:1]:
+            if place not in found:
+                found.append(place)
+    return found
+
+
+def target_lines(probe: Probe) -> list[Place]:
+    """The user's lines that made the targets, the last first."""
+    record, _, _ = probe.recorded_loss()
+    leaf = next((v for v in record.values if v.op is None and v.name == "targets"), None)
+    return made_places(probe, leaf) if leaf is not None else []
+
+
+def cut_line(probe: Probe, tensor: object, *, first: bool = False) -> Place | None:
+    """The line that cut a tensor out of a longer one (ids[:, 1:]), if that is how it was made.
+
+    first: of several cuts that gave the very same tensor the earliest (inputs are cut before targets).
+    """
+    if probe.making is None or not isinstance(tensor, Tensor):
+        return None
+    cuts = [place for place, op in probe.making.views(tensor) if any(name in op for name in CUTS)]
+    return cuts[-1 if first else 0] if cuts else None
+
+
+def cuts_targets(probe: Probe) -> Place | None:
+    """The line inside the loss that cuts the targets along time, if one does: a shift made there."""
+    record, value, _ = probe.recorded_loss()
+    leaf = next((v for v in record.values if v.op is None and v.name == "targets"), None)
+    if leaf is None:
+        return None
+    for op in record.between([leaf], [value]):
+        if (
+            op.name in {"slice", "narrow"}
+            and op.out.tensor.numel() < op.inputs[0].tensor.numel()
+            and callers(op)
+        ):
+            return callers(op)[0]
+    return None
+
+
+def input_lines(probe: Probe, place: int) -> list[Place]:
+    """The user's lines that made an input, the last first."""
+    if probe.making is None:
+        return []
+    return [where for where, _ in probe.making.tensor(flatten(probe.subject.inputs)[place])]
+
+
+def first_of(candidates: Iterable[Place | None]) -> tuple[Place | None, list[Place]]:
+    """The first line outside the function that hands things to the doctor, and the others.
+
+    `subject()` exists for the doctor's sake; a mistake of the training code is looked for elsewhere first.
+    """
+    places = [place for place in candidates if place is not None]
+    own = [place for place in places if place.function.split(".")[0] != HAND_OVER]
+    chosen = (own or places or [None])[0]
+    return chosen, [place for place in places if place is not chosen]
+
+
+def mean_cross_entropy(probe: Probe) -> tuple[float, int]:
+    """The cross-entropy of the logits with their labels, a mean in nats, and how many rows count."""
+    record, _, logits = probe.recorded_loss()
+    targets = probe.subject.targets
+    if logits is None or not isinstance(targets, Tensor) or targets.is_floating_point():
+        raise NotApplicable("targets are no class labels")
+    tensor = logits.tensor
+    if targets.dim() == 1 and tensor.dim() == 2:
+        scores, label = tensor, targets
+    else:
+        met = pairs(probe)
+        good = (met.row >= 0) & (met.label_row >= 0)
+        first, second = _sequence_axes(tensor, targets)
+        by_place = tensor.movedim(({0, 1, 2} - {first, second}).pop(), -1)
+        scores, label = by_place[met.row[good], met.time[good]], met.label[good]
+    counted = label >= 0
+    ignored = _ignored(record)
+    if ignored is not None:
+        counted &= label != ignored
+    scores, label = scores[counted], label[counted]
+    if not len(label) or int(label.max()) >= scores.shape[-1]:
+        raise NotApplicable("no label counts")
+    return float(torch.nn.functional.cross_entropy(scores, label)), len(label)
+
+
+def _ignored(record: Recording) -> int | None:
+    """The label that the cross-entropy leaves out."""
+    for op in record.ops:
+        if op.name in NLL:
+            numbers = [a for a in op.args if isinstance(a, int) and not isinstance(a, bool)]
+            return numbers[-1] if numbers else None
+    return None
+
+
+def uniform_loss(classes: int) -> float:
+    """The cross-entropy of a model that knows nothing: ln V nats."""
+    return math.log(classes)

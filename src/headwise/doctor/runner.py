@@ -1,0 +1,155 @@
+"""Run a copy of the model and record it: what came out, and how two runs differ.
+
+Everything happens on a copy in float64 where the model allows it, in eval mode, without gradients, from the
+same random numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.doctor.adapt import Adapted, logits_of, twin
+from headwise.doctor.batch import Batch
+from headwise.doctor.check import NotApplicable
+from headwise.doctor.trace import Recording, Value, recording
+from headwise.doctor.untouched import default_dtype, seed_everything
+
+ROUNDINGS = 64  # differences below so many units of the last place are rounding
+
+
+@dataclass(eq=False)
+class Run:
+    """One recorded pass: what came out, and the recording."""
+
+    batch: Batch
+    record: Recording
+    output: Any
+    logits: Tensor
+
+    @property
+    def logits_value(self) -> Value:
+        found = self.record.value_of(self.logits)
+        assert found is not None, "the logits are not in the recording"
+        return found
+
+
+class Moved:
+    """Two runs compared: which elements of which value differ, beyond rounding."""
+
+    def __init__(self, before: Run, after: Run, eps: float) -> None:
+        self.before, self.after, self._eps = before, after, eps
+        mine, other = before.record.ops, after.record.ops
+        self.aligned = len(before.record.values)
+        for a, b in zip(mine, other, strict=False):
+            if a.name != b.name or [o.shape for o in a.outputs] != [o.shape for o in b.outputs]:
+                self.aligned = min((o.index for o in a.outputs), default=self.aligned)
+                break
+
+    def __call__(self, value: Value) -> Tensor:
+        """True where the value differs (shaped as the value)."""
+        if value.index >= self.aligned or value.index >= len(self.after.record.values):
+            return torch.zeros(value.shape, dtype=torch.bool)
+        return differs(value.tensor, self.after.record.values[value.index].tensor, self._eps)
+
+    def by(self, value: Value) -> float:
+        """The largest difference of a value, 0 where it does not move."""
+        values = self.after.record.values
+        if value.index >= min(self.aligned, len(values)) or not value.tensor.is_floating_point():
+            return 0.0
+        return largest(value.tensor - values[value.index].tensor)
+
+    @property
+    def logits(self) -> Tensor:
+        return differs(self.before.logits, self.after.logits, self._eps)
+
+    @property
+    def logits_by(self) -> Tensor:
+        return (self.before.logits - self.after.logits).abs()
+
+
+def differs(a: Tensor, b: Tensor, eps: float) -> Tensor:
+    """Where two tensors differ by more than rounding; the same infinity or NaN twice is no difference."""
+    if a.shape != b.shape:
+        return torch.ones(a.shape, dtype=torch.bool)
+    if not a.is_floating_point():
+        return a != b
+    same = (a == b) | (torch.isnan(a) & torch.isnan(b))
+    finite = a[torch.isfinite(a)]
+    size = float(finite.abs().max()) if finite.numel() else 1.0
+    near = (a - b).abs() <= ROUNDINGS * eps * max(size, 1e-30)
+    return ~(same | near)
+
+
+def largest(tensor: Tensor) -> float:
+    """The largest size of a finite element, 0 where there is none."""
+    finite = tensor[torch.isfinite(tensor)]
+    return float(finite.abs().max()) if finite.numel() else 0.0
+
+
+class Runner:
+    """A subject's copy and how to run it. `failure` is what its own batch raised, if it did."""
+
+    def __init__(self, adapted: Adapted, device: str | None = None) -> None:
+        self.adapted = adapted
+        self.subject = adapted.subject
+        self.device = device
+        self.user_model = adapted.model
+        self.failure: BaseException | None = None
+        self.failed_record: Recording | None = None
+        self.dtype = torch.float64
+        self._copy: nn.Module | None = None
+
+    @property
+    def model(self) -> nn.Module:
+        """The copy that is run: float64 where the model allows it."""
+        if self._copy is None:
+            self._copy, _ = twin(self.user_model, None)
+            self._copy._apply(self._cast)  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
+            if self.device:
+                self._copy.to(self.device)
+        return self._copy
+
+    def _cast(self, tensor: Tensor) -> Tensor:
+        # not Module.to: tables of complex rotations stay as they are
+        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+
+    def release(self) -> None:
+        """Let the copy go (a large model is not kept twice); the next run makes it again."""
+        self._copy = None
+
+    def run(self, batch: Batch, *, train: bool = False, record: bool = True, seed: int = 0) -> Run:
+        """One recorded pass on the copy, without gradients, from the same random numbers."""
+        model = self.model
+        model.train(train)
+        leaves = self._leaves(batch)
+        seed_everything(seed)
+        with torch.no_grad(), default_dtype(self.dtype if self.dtype.is_floating_point else torch.float32):
+            if not record:
+                output = self.adapted.call(model, leaves)
+                return Run(batch, Recording(), output, self._logits(output))
+            with recording(model, leaves) as log:
+                try:
+                    output = self.adapted.call(model, leaves)
+                except Exception:
+                    self.failed_record = log
+                    raise
+                logits = self._logits(output)
+                log.settle(logits)
+        return Run(batch, log, output, logits)
+
+    def _leaves(self, batch: Batch) -> tuple[Tensor, ...]:
+        moved: list[Tensor] = []
+        for leaf in batch.leaves:
+            wide = leaf.to(self.dtype) if leaf.is_floating_point() and self.dtype.is_floating_point else leaf
+            moved.append((wide.to(self.device) if self.device else wide).clone())
+        return tuple(moved)
+
+    def _logits(self, output: Any) -> Tensor:
+        logits = logits_of(output)
+        if logits is None:
+            raise NotApplicable(f"no tensor of scores in the output, a {type(output).__name__}")
+        return logits

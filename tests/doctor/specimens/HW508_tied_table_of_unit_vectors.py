@@ -1,0 +1,91 @@
+"""The first loss is above 25, though there are only 46 words."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class CachedSelfAttention(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.to_qkv = nn.Linear(dim, 3 * dim)
+        self.to_out = nn.Linear(dim, dim)
+
+    def forward(self, x, past):
+        b, t, d = x.shape
+        q, k, v = (z.view(b, t, self.heads, -1).transpose(1, 2) for z in self.to_qkv(x).chunk(3, dim=-1))
+        if past is not None:
+            k = torch.cat([past[0], k], dim=2)
+            v = torch.cat([past[1], v], dim=2)
+        s = k.size(2)
+        visible = torch.ones(t, s, dtype=torch.bool, device=x.device).tril(s - t)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
+        return self.to_out(y.transpose(1, 2).reshape(b, t, d)), (k, v)
+
+
+class CachedBlock(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.attn = CachedSelfAttention(dim, heads)
+        self.mlp = nn.Sequential(nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim))
+
+    def forward(self, x, past=None):
+        a, present = self.attn(self.norm1(x), past)
+        x = x + a
+        return x + self.mlp(self.norm2(x)), present
+
+
+class TiedModel(nn.Module):
+    def __init__(self, vocab=46, dim=40, heads=4, depth=2, max_len=64):
+        super().__init__()
+        self.words = nn.Embedding(vocab, dim)
+        self.places = nn.Embedding(max_len, dim)
+        self.blocks = nn.ModuleList([CachedBlock(dim, heads) for _ in range(depth)])
+        self.norm = nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, vocab)
+        self.head.weight = self.words.weight = nn.Parameter(torch.randn(vocab, dim))  # BUG HW508
+
+    def forward(self, ids, past=None, use_cache=False):
+        seen = 0 if past is None else past[0][0].size(2)
+        x = self.words(ids) + self.places(torch.arange(seen, seen + ids.size(1), device=ids.device))
+        presents = []
+        for i, block in enumerate(self.blocks):
+            x, present = block(x, None if past is None else past[i])
+            presents.append(present)
+        logits = self.head(self.norm(x))
+        return (logits, presents) if use_cache else logits
+
+
+@torch.no_grad()
+def generate(model, prompt_ids, n_new):
+    was_training = model.training
+    model.eval()
+    ids, step, past = prompt_ids, prompt_ids, None
+    for _ in range(n_new):
+        logits, past = model(step, past, use_cache=True)
+        step = logits[:, -1].argmax(dim=-1, keepdim=True)
+        ids = torch.cat([ids, step], dim=1)
+    model.train(was_training)
+    return ids
+
+
+def loss_fn(logits, targets):
+    return F.cross_entropy(logits.transpose(1, 2), targets)
+
+
+def subject():
+    torch.manual_seed(0)
+    model = TiedModel()
+    ids = (torch.randint(0, 46, (5, 1)) + torch.tensor([[1], [3], [4], [6], [9]]) * torch.arange(17)) % 46
+    return {
+        "model": model,
+        "inputs": (ids[:, :-1],),
+        "kind": "decoder",
+        "pad_id": None,
+        "targets": ids[:, 1:],
+        "loss": loss_fn,
+        "optimizer": torch.optim.AdamW(model.parameters(), lr=1e-3),
+        "generate": generate,
+    }
