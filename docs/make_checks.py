@@ -1,6 +1,6 @@
 """Write docs/checks: a page for each of the doctor's checks, from its card, a specimen and a real report.
 
-    python docs/make_checks.py [--only HW204 ...] [--check]
+    python docs/make_checks.py [--only HW204 ...] [--check] [--keep-reports]
 
 A page's example is the one specimen of the check (tests/doctor/specimens) that says how it is put right:
 
@@ -8,7 +8,8 @@ A page's example is the one specimen of the check (tests/doctor/specimens) that 
     # RIGHT x = self.refine(x, hidden)
 
 `# RIGHT` lines replace the line above them; with no code behind it, that line is left out. At the end of a
-line, `# RIGHT code` replaces it and `# RIGHT + code` comes after it. Each specimen is executed and examined.
+line, `# RIGHT code` replaces it and `# RIGHT + code` comes after it. Each specimen is executed and examined,
+a few seconds each; after a change to the words of a card alone, --keep-reports takes the reports as they are.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ def read(path: Path) -> Example:
         wrong.append(text)
         marked.append(text)
         right += put_right
-    files = ("\n".join(lines) + "\n" for lines in (wrong, right, marked))
-    return Example(path, *files, line, tuple(sorted(set(shown))))
+    as_file = ["\n".join(lines) + "\n" for lines in (wrong, right, marked)]
+    return Example(path, as_file[0], as_file[1], as_file[2], line, tuple(sorted(set(shown))))
 
 
 def specimen(id: str) -> Path:
@@ -197,6 +198,16 @@ def said(card: Check, example: Example) -> str:
         text = dataclasses.replace(report, findings=(found[0],)).to_text(width=WIDTH)
     blocks = text.split("\n\n")
     return next(block for block in blocks if block.startswith(f"{card.id} {card.name}"))
+
+
+def kept(card: Check) -> str:
+    """The report that the page has. Errors: LookupError where there is none."""
+    path = PAGES / f"{card.id}.md"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    blocks = re.findall(r"^```text\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)
+    if len(blocks) != 1:
+        raise LookupError(f"{card.id} has no page with a report to keep: leave --keep-reports out")
+    return blocks[0]
 
 
 def page(card: Check, example: Example, report: str) -> str:
@@ -329,6 +340,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 where a page would change"
     )
+    parser.add_argument(
+        "--keep-reports", action="store_true", help="examine nothing; take the pages' reports"
+    )
     options = parser.parse_args(arguments)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # sums in the same order on every machine
     wanted: dict[Path, str | None] = {PAGES / "README.md": index()}
@@ -336,7 +350,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for card in chosen(options.only):
         try:
             example = read(specimen(card.id))
-            wanted[PAGES / f"{card.id}.md"] = page(card, example, said(card, example))
+            report = kept(card) if options.keep_reports else said(card, example)
+            wanted[PAGES / f"{card.id}.md"] = page(card, example, report)
         except LookupError as error:
             failed.append(str(error.args[0]))
     ids = {card.id for card in checks()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -37,17 +38,6 @@ def id_of(card: Check) -> str:
     return card.id
 
 
-def page_of(card: Check) -> str:
-    return (PAGES / f"{card.id}.md").read_text(encoding="utf-8")
-
-
-def report_in(page: str) -> str:
-    """The doctor's words on a page: the one block that only an examination can give."""
-    blocks = re.findall(r"^```text\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 1
-    return blocks[0]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("card", CHECKS, ids=id_of)
 def test_nothing_is_found_in_the_file_put_right(card: Check, tmp_path: Path) -> None:
@@ -60,21 +50,23 @@ def test_nothing_is_found_in_the_file_put_right(card: Check, tmp_path: Path) -> 
             loaded.subject, making=loaded.making, target=path.name, assumed=loaded.assumed, notes=loaded.notes
         )
     assert report.ok("warning"), str(report)
+    assert not report.with_verdict("could-not-run"), str(report)
 
 
 @pytest.mark.parametrize("card", CHECKS, ids=id_of)
 def test_the_page_is_what_would_be_written(card: Check) -> None:
-    page, example = page_of(card), make.read(make.specimen(card.id))
-    assert page == make.page(card, example, report_in(page)), "run python docs/make_checks.py"
+    page = (PAGES / f"{card.id}.md").read_text(encoding="utf-8")
+    expected = make.page(card, make.read(make.specimen(card.id)), make.kept(card))
+    assert page == expected, "run python docs/make_checks.py"
 
 
 @pytest.mark.parametrize("card", CHECKS, ids=id_of)
 def test_the_report_is_of_the_specimen_as_it_is(card: Check) -> None:
-    report, example = report_in(page_of(card)), make.read(make.specimen(card.id))
-    assert report.startswith(f"{card.id} {card.name}  ")
-    blamed = example.as_marked.splitlines()[example.line - 1].strip()
-    place = report.split("\n  also ")[0].partition(f"\n  {example.path.name}:{example.line} ")[2]
-    assert "".join(blamed.split()) in "".join(place.split()), "run python docs/make_checks.py"
+    report, example = make.kept(card), make.read(make.specimen(card.id))
+    head, place = re.split(rf"\n  {re.escape(example.path.name)}:{example.line}\s", report, maxsplit=1)
+    assert " ".join(head.split()).startswith(f"{card.id} {card.name} {card.title} [")
+    blamed = example.as_marked.splitlines()[example.line - 1].split()
+    assert place.split()[: len(blamed)] == blamed, "run python docs/make_checks.py"
 
 
 @pytest.mark.parametrize("card", CHECKS, ids=id_of)
@@ -109,6 +101,27 @@ def test_links_lead_somewhere() -> None:
 
 def test_every_need_of_a_check_has_words() -> None:
     assert set(make.LACKING) == needs.KNOWN
+
+
+def test_pages_are_compared_written_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages = tmp_path / "checks"
+    shutil.copytree(PAGES, pages)
+    monkeypatch.setattr(make, "PAGES", pages)
+    make.main(["--keep-reports"])
+    capsys.readouterr()
+    with (pages / "HW101.md").open("a", encoding="utf-8") as page:
+        page.write("x")
+    (pages / "HW999.md").write_text("of a check that is gone", encoding="utf-8")
+    assert make.main(["--check", "--keep-reports"]) == 1
+    assert capsys.readouterr().out == "differs: HW101.md\ndiffers: HW999.md\n"
+    assert make.main(["--keep-reports"]) == 0
+    assert capsys.readouterr().out == "written: HW101.md\nremoved: HW999.md\n"
+    assert make.main(["--check", "--keep-reports"]) == 0
+    (pages / "HW101.md").unlink()
+    assert make.main(["--keep-reports"]) == 1
+    assert "HW101 has no page" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -172,7 +185,8 @@ def test_marks_are_read(written: Callable[[str], Path]) -> None:
 
 
 def test_the_difference_shows_what_changes_alone(written: Callable[[str], Path]) -> None:
-    told = make.difference(make.read(written(MARKED.replace("        # RIGHT\n", ""))))
+    marked = MARKED.replace("        # RIGHT\n", "")
+    told = make.difference(make.read(written(marked)))
     assert told.splitlines() == [
         "         self.a = 1",
         "-        self.c = 3",
@@ -180,7 +194,6 @@ def test_the_difference_shows_what_changes_alone(written: Callable[[str], Path])
         "+        self.b = 2",
         "+        self.c = 4",
         "",
-        " ...",
         "     def forward(self):",
         "-        x = self.a",
         "+        for each in (self.a, self.b):",
@@ -191,7 +204,8 @@ def test_the_difference_shows_what_changes_alone(written: Callable[[str], Path])
 
 def test_of_a_long_class_only_the_function_is_shown() -> None:
     filler = "\n".join(f"        self.a{i} = {i}" for i in range(make.LONG))
-    code = f"class Model(Base):\n    def __init__(self):\n{filler}\n\n    @decorated\n    def f(self):\n        return 1\n"
+    short = "    @decorated\n    def f(self):\n        return 1\n"
+    code = f"class Model(Base):\n    def __init__(self):\n{filler}\n\n{short}"
     last = len(code.splitlines())
     assert make.excerpt(code, [last]) == (
         "class Model(Base):\n    ...\n\n    @decorated\n    def f(self):\n        return 1"

@@ -161,9 +161,14 @@ def file_tree(readme: str) -> dict[str, str]:
 
 
 def mistakes(tree: dict[str, str], root: Path) -> list[str]:
-    """How a file tree differs from the disk; __init__.py files may be left out."""
+    """How a file tree differs from the disk; __init__.py files may be left out.
+
+    A directory that has its own words and lists no file stands for all of its files.
+    """
     on_disk = {p.relative_to(root).as_posix() for p in (root / "src/headwise").rglob("*.py")}
     listed = {path for path in tree if not path.endswith("/")}
+    whole = [d for d, what in tree.items() if d.endswith("/") and what and not any(p.startswith(d) for p in listed)]
+    on_disk = {path for path in on_disk if not any(path.startswith(directory) for directory in whole)}
     wrong = [f"not listed: {path}" for path in on_disk - listed if not path.endswith("__init__.py")]
     wrong += [f"not on disk: {path}" for path in tree if not (root / path).exists()]
     wrong += [f"without its one line: {path}" for path in listed if not tree[path]]
@@ -193,6 +198,11 @@ def test_a_wrong_tree_is_found(tmp_path: Path) -> None:
     ]
     assert mistakes(file_tree(right.replace("  LayerNorm", "")), tmp_path) == [
         "without its one line: src/headwise/model/norm.py"
+    ]
+    whole = "```\nsrc/headwise/\n  cli.py    commands\n  model/  the parts\n```\n"
+    assert mistakes(file_tree(whole), tmp_path) == []
+    assert mistakes(file_tree(whole.replace("  the parts", "")), tmp_path) == [
+        "not listed: src/headwise/model/norm.py"
     ]
     with pytest.raises(AssertionError, match="two spaces"):
         file_tree(right.replace("  cli.py", "   cli.py"))

@@ -28,6 +28,7 @@ class Damage:
     breaks: what must move, or the damage did nothing: "future", "padding", "rows" or "noise" of
         laws.Measured, "logits", "loss", "gradient", "nan"; "" where only training or decoding shows it.
     apply: changes the subject's model in place, or returns another subject; raises NotHere.
+    is_design: some build it so on purpose, so that a note is all that can be asked of the doctor.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Damage:
     kinds: frozenset[str]
     breaks: str
     apply: Apply
+    is_design: bool = False
 
 
 DAMAGES: dict[str, Damage] = {}
@@ -42,13 +44,13 @@ EVERY = ("decoder", "encoder", "encoder-decoder")
 
 
 def damage(
-    *accepted: str, kinds: tuple[str, ...] = EVERY, breaks: str = "logits"
+    *accepted: str, kinds: tuple[str, ...] = EVERY, breaks: str = "logits", is_design: bool = False
 ) -> Callable[[Apply], Apply]:
     """Register a function that damages a subject."""
 
     def register(apply: Apply) -> Apply:
         name = apply.__name__.replace("_", "-")
-        DAMAGES[name] = Damage(name, frozenset(accepted), frozenset(kinds), breaks, apply)
+        DAMAGES[name] = Damage(name, frozenset(accepted), frozenset(kinds), breaks, apply, is_design)
         return apply
 
     return register
@@ -269,20 +271,33 @@ def scale_left_out(subject: Subject) -> None:
     _sdpa(subject, attend)
 
 
-@damage("wrong-scale")
-def scale_taken_twice(subject: Subject) -> None:
+def _wrong_scale(subject: Subject, scale: Callable[[int], float]) -> None:
+    """Another scale than 1 / sqrt(d_head); 1 / d_head is no mistake for some (muP)."""
     _without_query_norm(subject)
 
     def attend(q: Tensor, k: Tensor, v: Tensor, **more: Any) -> Tensor:
-        return surgery.SDPA(q, k, v, **{**more, "scale": 1.0 / q.size(-1)})
+        return surgery.SDPA(q, k, v, **{**more, "scale": scale(q.size(-1))})
 
     _not_scaled_elsewhere(subject)
     _sdpa(subject, attend)
 
 
+@damage("wrong-scale")
+def scale_multiplied(subject: Subject) -> None:
+    _wrong_scale(subject, lambda d_head: d_head**0.5)
+
+
+@damage("wrong-scale")
+def scale_of_the_models_width(subject: Subject) -> None:
+    _wrong_scale(subject, lambda d_head: WIDTH**-0.5)
+
+
 def _not_scaled_elsewhere(subject: Subject) -> None:
-    if "T5" in type(subject.model).__name__:
+    name = type(subject.model).__name__
+    if "T5" in name:
         raise NotHere("T5 has its scale in the weights")
+    if "OPT" in name:
+        raise NotHere("OPT scales its queries before")
 
 
 @damage("softmax-wrong-dim")
@@ -356,12 +371,12 @@ def _share(subject: Subject, *pairs: tuple[str, str]) -> None:
         raise NotHere("no separate projections")
 
 
-@damage("value-is-key", "qkv-shared", "weights-accidentally-shared")
+@damage("value-is-key", "qkv-shared", "weights-accidentally-shared", is_design=True)
 def one_projection_for_key_and_value(subject: Subject) -> None:
     _share(subject, ("k_proj", "v_proj"), ("key", "value"), ("k_lin", "v_lin"), ("k", "v"))
 
 
-@damage("qkv-shared", "weights-accidentally-shared")
+@damage("qkv-shared", "weights-accidentally-shared", is_design=True)
 def one_projection_for_all_three(subject: Subject) -> None:
     for names in (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"), ("q_lin", "k_lin", "v_lin")):
         if hasattr(surgery.attentions(subject.model)[0], names[0]):
@@ -369,7 +384,7 @@ def one_projection_for_all_three(subject: Subject) -> None:
     raise NotHere("no separate projections")
 
 
-@damage("output-projection-missing")
+@damage("output-projection-missing", is_design=True)
 def output_projection_left_out(subject: Subject) -> None:
     for module in surgery.attentions(subject.model, "self"):
         found = [name for name in surgery.OUTPUTS if hasattr(module, name)]
@@ -469,8 +484,8 @@ def values_rotated_too(subject: Subject) -> None:
 # ---- blocks
 
 
-def _at_the_residual(subject: Subject, instead: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> None:
-    """In the last block of each stack, where its input first meets a sum: `instead(block, x, y)`."""
+def _at_the_residual(blocks: list[nn.Module], instead: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> None:
+    """In each of these blocks, where its input first meets a sum: `instead(block, x, y)`."""
 
     def edits(block: nn.Module, first: Tensor | None) -> Any:
         met: list[bool] = []
@@ -486,13 +501,13 @@ def _at_the_residual(subject: Subject, instead: Callable[[nn.Module, Tensor, Ten
 
         return edit
 
-    for block in surgery.last_blocks(subject.model):
+    for block in blocks:
         surgery.edit_ops(block, edits)
 
 
 @damage("residual-missing")
 def residual_cut(subject: Subject) -> None:
-    _at_the_residual(subject, lambda block, x, y: y)
+    _at_the_residual(surgery.last_blocks(subject.model), lambda block, x, y: y)
 
 
 @damage("residual-from-normed")
@@ -504,7 +519,7 @@ def residual_taken_after_the_norm(subject: Subject) -> None:
         first = next(surgery.norms_of(block))[2]
         return y + first(x)
 
-    _at_the_residual(subject, instead)
+    _at_the_residual([block for _, stack in surgery.stacks(subject.model) for block in stack], instead)
 
 
 @damage("norm-missing")
@@ -604,7 +619,7 @@ def one_block_in_every_place(subject: Subject) -> Subject:
     return replace(subject, generate=None)
 
 
-@damage("same-initialisation")
+@damage("same-initialisation", is_design=True)
 def blocks_that_start_alike(subject: Subject) -> None:
     for _, stack in surgery.stacks(subject.model):
         for block in stack[1:]:

@@ -6,13 +6,15 @@ import ast
 import dataclasses
 import linecache
 import os
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 import headwise.doctor.check
-from headwise.doctor.written import assigned_at, whose
+from headwise.doctor.check import Place
+from headwise.doctor.written import assigned_at, formula_of, whose
 
 
 class Part(nn.Module):
@@ -98,3 +100,24 @@ def test_whose_a_file_is() -> None:
     assert whose(Written.__init__.__code__.co_filename) == "python"  # what dataclasses wrote
     assert whose("<frozen importlib._bootstrap>") == "python"
     assert whose("<ipython-input-3-1234>") == "user"
+
+
+def test_a_rate_leads_to_its_formula(tmp_path: Path) -> None:
+    file = tmp_path / "schedule.py"
+    file.write_text(
+        "class Noam:\n"
+        "    def rate(self, n):\n"
+        "        return n**-0.5\n"
+        "    def step(self):\n"
+        "        group['lr'] = self.rate(3)\n"
+        "    def other(self):\n"
+        "        rate = 2.0 * self.n\n"
+        "        group['lr'] = rate\n"
+        "    def plain(self):\n"
+        "        group['lr'] = 0.1\n",
+        encoding="utf-8",
+    )
+    assert formula_of(Place(str(file), 5)) == Place(str(file), 3, "Noam.rate")
+    assert formula_of(Place(str(file), 8)) == Place(str(file), 7, "Noam.other")
+    assert formula_of(Place(str(file), 10)) is None
+    assert formula_of(Place(str(file), 1)) is None

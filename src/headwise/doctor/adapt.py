@@ -171,7 +171,7 @@ def logits_of(output: Any) -> Tensor | None:
     return None
 
 
-def twin(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> tuple[nn.Module, Any]:
+def twin(model: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
     """A copy of the model, and of its optimizer bound to the copy's parameters.
 
     The optimizer is copied attribute by attribute: Optimizer.__getstate__ drops what a subclass has added.
@@ -185,15 +185,24 @@ def twin(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> tuple[nn.
     finally:
         for p, grad in was:
             p.grad = grad
-    if optimizer is None:
-        return other, None
-    new: Any = object.__new__(type(optimizer))
-    for name, held in vars(optimizer).items():
+    return other, None if optimizer is None else _again(optimizer, memo)
+
+
+def _again(optimizer: Any, memo: dict[int, Any]) -> Any:
+    if not hasattr(optimizer, "__dict__"):
+        return optimizer
+    new = object.__new__(cast("type[Any]", type(optimizer)))
+    memo[id(optimizer)] = new
+    mine = cast("dict[str, Any]", vars(new))
+    for name, held in cast("dict[str, Any]", vars(optimizer)).items():
+        if isinstance(held, torch.optim.Optimizer):  # what it wraps
+            mine[name] = _again(held, memo)
+            continue
         try:
-            vars(new)[name] = copy.deepcopy(held, memo)
+            mine[name] = copy.deepcopy(held, memo)
         except (TypeError, RuntimeError, AttributeError):
-            vars(new)[name] = held
-    return other, new
+            mine[name] = held
+    return new
 
 
 def _computed(model: nn.Module) -> list[Tensor]:
@@ -284,7 +293,8 @@ def _says(name: str, words: tuple[str, ...]) -> bool:
 def _with_keep(stream: Stream, subject: Subject, roles: tuple[Leaf, ...], leaves: list[Tensor]) -> Stream:
     """Find the input that marks this stream's padding, and which of its values means a real token."""
     shape = tuple(leaves[stream.leaf].shape[:2])
-    marks = [i for i, leaf in enumerate(roles) if leaf.role == "mask" and tuple(leaves[i].shape) == shape]
+    masks = [i for i, leaf in enumerate(roles) if leaf.role == "mask" and tuple(leaves[i].shape) == shape]
+    marks = [i for i in masks if not _is_triangle(leaves[i])]
     if stream.name == "target":
         marks = [i for i in marks if _says(roles[i].name, TARGET_NAMES)]
     elif stream.name == "source":
@@ -302,6 +312,15 @@ def _with_keep(stream: Stream, subject: Subject, roles: tuple[Leaf, ...], leaves
     elif mask.dtype == torch.bool and "pad" in roles[marks[0]].name.lower():
         keep_is = 0.0
     return Stream(stream.name, stream.leaf, stream.is_ids, marks[0], keep_is)
+
+
+def _is_triangle(mask: Tensor) -> bool:
+    """As many rows as positions, and a causal mask: its axes are queries and keys, not rows and positions."""
+    if mask.shape[0] != mask.shape[1] or len(mask) < 2:
+        return False
+    marked = mask < 0 if mask.is_floating_point() and bool((mask < 0).any()) else mask.bool()
+    ones = torch.ones_like(marked)
+    return any(torch.equal(marked, form) for form in (ones.tril(), ones.tril(-1), ones.triu(), ones.triu(1)))
 
 
 def _layout(subject: Subject, streams: tuple[Stream, ...], leaves: list[Tensor]) -> Layout:

@@ -11,7 +11,7 @@ import ast
 import functools
 import linecache
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -153,13 +153,11 @@ def _differentiate(
     passed: Passed, model: nn.Module, record: Recording, loss: Tensor, ends: list[Value], before_loss: int
 ) -> None:
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    grads: dict[str, Tensor | None] = dict.fromkeys(trainable)
-    values: dict[Value, Tensor] = {}
+    passed.states = dict.fromkeys(trainable, "none")
     if loss.requires_grad and trainable:
-        keys = list(trainable)
-        found = torch.autograd.grad(loss, [trainable[k] for k in keys], allow_unused=True, retain_graph=True)
-        grads = dict(zip(keys, found, strict=True))
-    passed.states = {name: _state(grad) for name, grad in grads.items()}
+        for name, p in trainable.items():
+            p.register_post_accumulate_grad_hook(_told(passed, name))  # pyright: ignore[reportUnknownMemberType]
+        loss.backward(retain_graph=True)  # pyright: ignore[reportUnknownMemberType]
     result = _bad_end(record, ends)
     if result is not None:
         passed.bad = forward_origin(result, before_loss)
@@ -177,14 +175,29 @@ def _differentiate(
         passed.cuts = _cuts(passed, record, ends[-1:])
 
 
+def _told(passed: Passed, name: str) -> Callable[[Tensor], None]:
+    """A hook that looks at a gradient once it is there and lets it go: a large model has no room for all."""
+
+    def hook(p: Tensor) -> None:
+        passed.states[name] = _state(p.grad)
+        p.grad = None
+
+    return hook
+
+
 def _state(grad: Tensor | None) -> str:
     if grad is None:
         return "none"
     if grad.is_sparse:
         grad = grad.coalesce().values()
-    if not bool(torch.isfinite(grad).all()):
+    if not grad.numel():
+        return "zero"
+    size = float(
+        grad.min().abs() + grad.max().abs()
+    )  # NaN and infinities pass through, without a second tensor
+    if not math.isfinite(size):
         return "bad"
-    return "finite" if bool(grad.any()) else "zero"
+    return "finite" if size else "zero"
 
 
 # Where the gradient is lost

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor
 
+from headwise.doctor.adapt import flatten
 from headwise.doctor.calls import Call, calls
 from headwise.doctor.check import Place
+from headwise.doctor.made import assigned_at
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import Site
 from headwise.doctor.trace import Op, Value, recording
@@ -100,6 +102,7 @@ def origin(probe: Probe, value: Value) -> list[Place]:
 
     A tensor that existed before the run (a buffer, an input) is looked up in the record of the making.
     """
+    read = {f"input {stream.leaf}" for stream in probe.adapted.streams}  # padding masks come from the ids
     places: list[Place] = []
     seen: set[Value] = set()
     todo = [value]
@@ -114,7 +117,7 @@ def origin(probe: Probe, value: Value) -> list[Place]:
             continue
         if op.place is not None and op.place not in places:
             places.append(op.place)
-        todo.extend(each for each in op.inputs if not each.trained and each.index not in {0})
+        todo.extend(each for each in op.inputs if not each.trained and each.name not in read)
     return places
 
 
@@ -146,8 +149,6 @@ def made_places(probe: Probe, leaf: Value) -> list[Place]:
         if kind in {"parameter", "buffer"}:
             tensor = probe.parameter_tensor(name)
         elif kind == "input":
-            from headwise.doctor.adapt import flatten
-
             tensor = flatten(probe.subject.inputs)[int(name)]
         elif kind == "targets":
             tensor = probe.subject.targets
@@ -163,8 +164,6 @@ def constructed(probe: Probe, path: str) -> Place | None:
 
     Walks outwards to the first module that was made on a line of the user's.
     """
-    from headwise.doctor.made import assigned_at
-
     parts = path.split(".") if path else []
     for end in range(len(parts), 0, -1):
         here = ".".join(parts[:end])

@@ -1,25 +1,26 @@
 """The residual path of a model and its sub-layers: attentions and feed-forward layers, each with its sum.
 
-A sub-layer reads the stream (through a norm or not) and gives a branch; where the branch meets the stream again is
-its sum. All of it is read from the recorded graph: no name of a class or an attribute takes part.
+A sub-layer reads the stream (through a norm or not) and gives a branch; where the branch meets the stream
+again is its sum. All of it is read from the recorded graph: no name of a class or an attribute takes part.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import torch
 
 from headwise.doctor.check import Place
-from headwise.doctor.norms import Norm, carried, norms
+from headwise.doctor.flow import JOINS, REACH, Flow, data_of, is_scaled, stream_of, weight_of
+from headwise.doctor.graph import Op, Value
+from headwise.doctor.norms import Norm, carried
 from headwise.doctor.probe import Probe
-from headwise.doctor.sites import Site, is_product, matrices
-from headwise.doctor.trace import Op, Value
+from headwise.doctor.sites import Site, is_product
 
-JOINS = {"add", "sub", "rsub", "lerp", "addcmul", "add_", "sub_", "lerp_", "addcmul_"}
 SCATTERS = {
     "index_put",
     "index_put_",
@@ -29,12 +30,11 @@ SCATTERS = {
     "scatter_add_",
     "_index_put_impl_",
 }
-REACH = 80  # values looked at on the way from a branch to its sum; mixtures of experts take some 60
 
 
 @dataclass(eq=False)
 class SubLayer:
-    """One sub-layer. `reads`: what its first products with weights read; `results`: what all of it passes through.
+    """One sub-layer. `reads`: what its first products with weights read; `results`: what all of it passes.
 
     sum: where the branch meets the stream (None: nowhere), with `skip`, the operand that went round.
     before: the norm that `reads` comes from. inner: norms between the results and the sum.
@@ -72,26 +72,12 @@ class SubLayer:
         return f"{words} in {self.module}" if self.module else words
 
 
-@dataclass(eq=False)
-class Blocks:
+class Blocks(Flow):
     """The sub-layers of the base run in order."""
 
-    probe: Probe
-    layers: list[SubLayer] = field(default_factory=lambda: [])
-
-    @cached_property
-    def by_entered(self) -> dict[Value, Norm]:
-        return {norm.entered: norm for norm in norms(self.probe)}
-
-    @cached_property
-    def by_out(self) -> dict[Value, Norm]:
-        return {norm.out: norm for norm in norms(self.probe)}
-
-    @cached_property
-    def norm_ops(self) -> set[Op]:
-        """Every operation that is a part of a norm."""
-        between = self.probe.base.record.between
-        return {op for norm in norms(self.probe) for op in (norm.op, *between([norm.entered], [norm.out]))}
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        self.layers: list[SubLayer] = []
 
     def attentions(self, stream: str | None = None) -> list[SubLayer]:
         return [s for s in self.layers if s.kind == "attention" and stream in {None, s.stream}]
@@ -101,7 +87,7 @@ class Blocks:
         return list(dict.fromkeys(layer.stream for layer in self.layers))
 
     def depth(self, stream: str) -> int:
-        """Blocks of a stream: self-attentions that lie one behind the other (cross-attentions do not count)."""
+        """Blocks of a stream: its self-attentions, one behind the other (cross-attentions do not count)."""
         kind = self.probe.site_kind
         return sum(1 for s in self.attentions(stream) if s.sites and kind(s.sites[0]) != "cross")
 
@@ -113,54 +99,11 @@ class Blocks:
         sums = self.sums(stream)
         return max(sums, key=lambda s: s.sum.index if s.sum else -1) if sums else None
 
-    def norm_behind(self, value: Value) -> Norm | None:
-        """The norm that a value is the result of, through moves, dropout, gain and bias."""
-        for _ in range(REACH):
-            norm = self.by_out.get(value)
-            if norm is not None:
-                return norm
-            before = carried(value.op) if value.op is not None else None
-            if before is None:
-                return None
-            value = before
-        return None
-
-    def normed_before(self, layer: SubLayer) -> Norm | None:
-        """The norm that a sub-layer's input comes from, with other single steps (a convolution) between."""
-        value = layer.reads[0]
-        for _ in range(REACH):
-            norm = self.norm_behind(value)
-            value = self.entrance(value)
-            op = value.op
-            if norm is not None or op is None or not (weight_of(op) is not None or op.name == "convolution"):
-                return norm
-            value = op.inputs[0] if op.name == "convolution" else data_of(op)
-        return None
-
-    def entrance(self, value: Value) -> Value:
-        """Back through moves, dropout, scales and biases to where the value came to be."""
-        for _ in range(REACH):
-            if value in self.by_out or value.op is None:
-                break
-            before = carried(value.op)
-            if before is None:
-                break
-            value = before
-        return value
-
-    def meets(self, value: Value) -> list[tuple[Op, Value]]:
-        """The operations that do more with a value than carry it on, each with the operand they read."""
-        found: list[tuple[Op, Value]] = []
-        todo, seen = [value], {value}
-        while todo:
-            current = todo.pop()
-            for op in current.users:
-                if op not in self.norm_ops and carried(op) is current:
-                    todo.extend(out for out in op.outputs if out not in seen)
-                    seen.update(op.outputs)
-                elif op.outputs:
-                    found.append((op, current))
-        return found
+    def reads_raw(self, layer: SubLayer) -> bool:
+        """Is there a way from an earlier sum, or the embedding, to what a sub-layer reads, without a norm?"""
+        raw = self.probe.base.record.ancestors(layer.reads, stop=set(self.by_out))
+        sums = {other.sum.out for other in self.layers if other.sum is not None}
+        return bool(raw & sums) or any(value in raw for value in self.starts.get(layer.stream, []))
 
     def is_normed_after(self, layer: SubLayer) -> bool:
         """Is all that reads the sum a norm (post-norm)?"""
@@ -170,7 +113,7 @@ class Blocks:
         return bool(readers) and all(op in self.norm_ops for op, _ in readers)
 
     def goes_round(self, layer: SubLayer) -> bool:
-        """Is there a path from what the layer's stream starts from to the output that does not pass the layer?
+        """Is there a path from the start of the layer's stream to the output that does not pass the layer?
 
         A path through a sub-layer side by side with it, which reads the same value, is none.
         """
@@ -182,7 +125,8 @@ class Blocks:
     def side_by_side(self, layer: SubLayer) -> list[SubLayer]:
         """The sub-layers that read what this one reads, itself included (a parallel block)."""
         mine = self._source(layer)
-        return [o for o in self.layers if o is layer or o.stream == layer.stream and self._source(o) is mine]
+        alike = [o for o in self.layers if o.stream == layer.stream and self._source(o) is mine]
+        return alike if layer in alike else [layer, *alike]
 
     def _source(self, layer: SubLayer) -> Value:
         """What a sub-layer reads, before its norm."""
@@ -192,10 +136,10 @@ class Blocks:
 
     @cached_property
     def starts(self) -> dict[str, list[Value]]:
-        """By stream: where inputs first meet weights (an embedding, a projection of numbers, a convolution)."""
+        """By stream: where inputs first meet weights (an embedding, a projection of numbers, a filter)."""
         found: dict[str, list[Value]] = {}
         for op in self.probe.base.record.ops:
-            if op.name != "embedding" and op.name != "convolution" and not is_product(op) or not op.outputs:
+            if (op.name != "embedding" and op.name != "convolution" and not is_product(op)) or not op.outputs:
                 continue
             given = [v for v in op.inputs if v.sources]
             if given and not any(v.trained for v in given) and op.out.trained:
@@ -206,40 +150,6 @@ class Blocks:
 def blocks(probe: Probe) -> Blocks:
     """The sub-layers of the base run, found once."""
     return probe.memo("blocks", lambda: _find(probe))
-
-
-def stream_of(probe: Probe, value: Value) -> str:
-    """ "encoder" where only the source takes part in a value, else "main"."""
-    if probe.source is None or probe.main is None:
-        return "main"
-    return "main" if value.sources >> probe.main.leaf & 1 else "encoder"
-
-
-def weight_of(op: Op) -> Value | None:
-    """The matrix of weights of a product with weights; None for other operations."""
-    if is_product(op):
-        a, b = matrices(op)
-        for data, weight in ((a, b), (b, a)):
-            if data.sources and weight.trained and not weight.sources:
-                return weight
-    if op.name == "convolution" and op.inputs[0].sources and set(op.inputs[1].shape[2:]) == {1}:
-        return op.inputs[1]
-    return None
-
-
-def data_of(op: Op) -> Value:
-    """What a product with weights reads."""
-    a, b = (op.inputs[0], op.inputs[1]) if op.name == "convolution" else matrices(op)
-    return a if a.sources else b
-
-
-def weight_name(op: Op) -> str:
-    """The parameter that a product multiplies with, "" where it is made of several."""
-    value = weight_of(op)
-    while value is not None and value.op is not None:
-        leaves = [v for v in value.op.inputs if v.trained]
-        value = leaves[0] if len(leaves) == 1 else None
-    return value.name.removeprefix("parameter ") if value is not None else ""
 
 
 def _find(probe: Probe) -> Blocks:
@@ -304,17 +214,18 @@ def _projected(value: Value) -> Value:
 
 
 def _feed_forwards(found: Blocks, attentions: list[SubLayer]) -> list[SubLayer]:
-    """Pairs of products with weights, one behind the other, that lie between attentions, or are the same code."""
+    """Pairs of products with weights that lie between attentions, or whose code also runs there."""
     probe, record = found.probe, found.probe.base.record
     products = [op for op in record.ops if op.outputs and weight_of(op) is not None]
     mixes = {value for layer in attentions for value in layer.results}
     own = {op for op in products if _reads_mix(op, mixes)}  # the attention's own output projection
+    projections = _projections(attentions)
     layers: list[SubLayer] = []
     for up in products:
         if up in own:
             continue
         for down in _next(found, up):
-            if down not in own and not any(layer.down is down for layer in layers):
+            if down not in own | projections and not any(layer.down is down for layer in layers):
                 stream = stream_of(probe, up.out)
                 layers.append(SubLayer("feed-forward", stream, (data_of(up),), (down.out,), up=up, down=down))
     after = [(layer.stream, record.descendants(layer.results)) for layer in attentions]
@@ -324,20 +235,41 @@ def _feed_forwards(found: Blocks, attentions: list[SubLayer]) -> list[SubLayer]:
     leading = {
         layer for layer in layers if _leads_to_attention(record.descendants(layer.results), layer, attentions)
     }
-    # A stem comes before every attention and a head after: a layer between two, or one whose code runs on both
-    # sides (layers of a loop, branches side by side), is neither.
-    codes = {_code(layer) for layer in above} & {_code(layer) for layer in leading}
-    return [layer for layer in layers if layer in above & leading or _code(layer) in codes]
+    # A stem comes before every attention and a head after: a layer between two is neither, nor is one whose
+    # code runs on both sides (layers of a loop, branches side by side).
+    codes = {c for layer in above for c in _codes(layer)} & {c for layer in leading for c in _codes(layer)}
+    return [layer for layer in layers if layer in above & leading or codes & _codes(layer)]
 
 
 def _leads_to_attention(below: set[Value], layer: SubLayer, attentions: Iterable[SubLayer]) -> bool:
     return any(other.stream == layer.stream and any(v in below for v in other.reads) for other in attentions)
 
 
-def _code(layer: SubLayer) -> tuple[object, ...]:
-    """The lines that lead to a feed-forward layer: the same for the layers that one loop runs."""
-    frames = tuple((f.place.file, f.place.line) for f in layer.last.frames)
-    return (frames, *(v.shape[-1] for v in (layer.reads[0], layer.results[0])))
+def _codes(layer: SubLayer) -> set[tuple[object, ...]]:
+    """What the layers of one loop share: the lines that lead there; the module's path but for numbers."""
+    widths = layer.reads[0].shape[-1], layer.results[0].shape[-1]
+    lines = tuple((f.place.file, f.place.line) for f in layer.last.frames)
+    path = re.sub(r"\b\d+\b", "#", layer.module)
+    return {(lines, *widths), (path if "#" in path else lines, *widths)}
+
+
+def _projections(attentions: list[SubLayer]) -> set[Op]:
+    """The products with weights that give queries, keys and values."""
+    found: set[Op] = set()
+    sites = [site for layer in attentions for site in layer.sites]
+    todo = [value for site in sites for value in (site.q_value, site.k_value, site.v_value)]
+    seen: set[Value] = set()
+    while todo:
+        value = todo.pop()
+        op = value.op
+        if op is None or value in seen:
+            continue
+        seen.add(value)
+        if weight_of(op) is not None:
+            found.add(op)
+        elif op.moves or op.pointwise or op.name == "native_layer_norm":
+            todo.extend(v for v in op.inputs if v.sources and v.tensor.is_floating_point())
+    return found
 
 
 def _reads_mix(op: Op, mixes: set[Value]) -> bool:
@@ -360,7 +292,7 @@ def _reads_mix(op: Op, mixes: set[Value]) -> bool:
 
 
 def _next(found: Blocks, up: Op) -> list[Op]:
-    """The products with weights that read a product's result with only element-wise steps and norms between."""
+    """The products with weights that read a product's result: element-wise steps and norms between."""
     downs: list[Op] = []
     todo, seen = [up.out], {up.out}
     while todo and len(seen) < REACH:
@@ -414,27 +346,12 @@ def _sum(found: Blocks, layer: SubLayer) -> None:
                     return
             is_weighted = layer.kind == "attention" and weight_of(op) is not None
             if is_weighted or op.moves or op.pointwise or op.name in SCATTERS | {"update"}:
-                scaled = scaled or value not in found.by_out and is_scaled(op)
+                scaled = scaled or (value not in found.by_out and is_scaled(op))
                 for out in op.outputs:
                     if out not in seen:
                         seen.add(out)
                         todo.append(out)
     layer.inner = tuple(inner)
-
-
-def is_scaled(op: Op) -> bool:
-    """Does an operation multiply by something learned, or by a constant that is not one?"""
-    name = op.name.rstrip("_")
-    if name in {"lerp", "addcmul"} or name in {"add", "sub"} and float(op.kwargs.get("alpha", 1)) != 1:
-        return True
-    if name not in {"mul", "div"}:
-        return False
-    others = [v for v in op.inputs if not v.sources]
-    if any(v.trained for v in others):
-        return True
-    number = next((float(v.tensor) for v in others if v.tensor.numel() == 1), None)
-    number = op.numbers()[-1] if number is None and op.numbers() else number
-    return number is not None and number != 1
 
 
 def _is_scaled_back(value: Value, found: Blocks) -> bool:
@@ -448,7 +365,7 @@ def _is_scaled_back(value: Value, found: Blocks) -> bool:
 
 
 def _is_stream(found: Blocks, value: Value, earlier: set[Value]) -> bool:
-    """Does a value lead back to what the sub-layer reads without passing weights (moves, norms and sums only)?"""
+    """Does a value lead back to what the sub-layer reads by moves, norms and sums alone?"""
     todo, seen = [value], set[Value]()
     while todo and len(seen) < REACH:
         current = todo.pop()

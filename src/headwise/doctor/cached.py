@@ -1,4 +1,4 @@
-"""Where a cached step parts from the uncached pass: in the positions of the new token, or in what was kept."""
+"""Where a cached step parts from the uncached pass: in the new token's position, or in what was kept."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from torch import Tensor
 
 from headwise.doctor.blame import applied_at, origin
 from headwise.doctor.check import NotApplicable, Place
+from headwise.doctor.counting import start_of
 from headwise.doctor.decoding import Fed, apart, batch_decoding, calling_line, fed, last_scores, up_to
-from headwise.doctor.positions import Turned, made_line, rotations, tables
+from headwise.doctor.positions import made_line, tables
 from headwise.doctor.probe import Probe, Run
-from headwise.doctor.sites import Site, attention_sites
+from headwise.doctor.sites import attention_sites
 from headwise.doctor.trace import Op, Recording, Value
-from headwise.doctor.written_start import start_of
+from headwise.doctor.turning import Turned, rotations
 
-JOINS = {"cat", "stack", "copy_", "index_put", "index_put_", "index_copy", "index_copy_", "scatter", "scatter_",
-         "slice_scatter", "select_scatter", "roll", "constant_pad_nd"}  # fmt: skip
+JOINS = {
+    "cat", "stack", "copy_", "index_put", "index_put_", "index_copy", "index_copy_", "scatter", "scatter_",
+    "slice_scatter", "select_scatter", "roll", "constant_pad_nd",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """kind "position" or "cache"; what was seen, in words; by: the difference as a share of the scores' spread."""
+    """kind "position" or "cache"; what was seen; by: the difference as a share of the scores' spread."""
 
     kind: str
     what: str
@@ -42,7 +45,7 @@ class Compared:
 
 
 def compared(probe: Probe) -> Compared:
-    """Compare each cached step of generate with the uncached pass on the same tokens. Raises NotApplicable."""
+    """Compare each cached step of generate with the uncached pass. Raises NotApplicable."""
     return probe.memo("cached.compared", lambda: _compared(probe))
 
 
@@ -56,7 +59,9 @@ def _compared(probe: Probe) -> Compared:
     if start:
         plain = last_scores(probe, up_to(probe, decoding, start))
         if plain.shape != first.scores.shape or apart(probe, first.scores, plain) > 0:
-            raise NotApplicable("generate calls the model in another way: on the prompt alone the scores differ")
+            raise NotApplicable(
+                "generate calls the model in another way: on the prompt alone the scores differ"
+            )
     done = 0
     for each in steps:
         if each.count > min(probe.length, decoding.ids.shape[1]):
@@ -81,41 +86,44 @@ def _why(probe: Probe, record: Recording, each: Fed, run: Run, by: float) -> Mis
         return found("cache", "the token that the model is fed is not the one that was chosen last", called)
     added = _added(probe, part, each.count)
     if added is not None:
-        return found("position", "another row of the position table is added than in the uncached pass", *added)
+        return found(
+            "position", "another row of the position table is added than in the uncached pass", *added
+        )
     mine, theirs = attention_sites(part), attention_sites(run.record)
     if len(mine) != len(theirs):
         return found("cache", "the cached step takes other steps than the uncached pass", called)
     for site, full in zip(mine, theirs, strict=True):
-        new = site.shape[1]
+        new, kept = site.shape[1:]
         if site.shape[0] != full.shape[0] or full.shape[1] < new:
             break
+        where = (site.place, *(origin(probe, site.masks[-1][1]) if site.masks else ()))
         if _far(site.q, full.q[:, -new:]) or not _has(site.k, full.k[:, -new:]):
-            at = _turn_line(probe, part, each.count) or site.q_value.op and site.q_value.op.place
-            return found("position", "the new token is turned by another position than in the uncached pass", at,
-                         site.place, module=site.module)  # fmt: skip
+            at = _turn_line(probe, part) or (site.q_value.op.place if site.q_value.op else None)
+            what = "the new token is turned by another position than in the uncached pass"
+            return found("position", what, at, site.place, module=site.module)
         for name, value, own, other in (
-            ("keys", site.k_value, site.k, full.k), ("values", site.v_value, site.v, full.v)
-        ):  # fmt: skip
-            kept = own.shape[1]
-            if kept <= other.shape[1] and not _far(own, other[:, -kept:]):
+            ("keys", site.k_value, site.k, full.k),
+            ("values", site.v_value, site.v, full.v),
+        ):
+            if own.shape[1] <= other.shape[1] and not _far(own, other[:, -own.shape[1] :]):
                 continue
             op = _join(value, part)
-            how = "stand in another order" if kept == other.shape[1] and _has(own, other) else "are other ones"
-            return found("cache", f"the cached {name} {how} than in the uncached pass", op.place if op else site.place,
-                         site.place, module=site.module)  # fmt: skip
-        kept = site.shape[2]
+            is_moved = own.shape[1] == other.shape[1] and _has(own, other)
+            what = f"the cached {name} {'stand in another order' if is_moved else 'are other ones'}"
+            at = op.place if op is not None else site.place
+            return found("cache", f"{what} than in the uncached pass", at, site.place, module=site.module)
         seen = full.allowed[:, -new:]
-        if not torch.equal(site.allowed, seen[:, :, -kept:]) or bool(seen[:, :, : seen.shape[2] - kept].any()):
+        beyond = seen[:, :, : seen.shape[2] - kept]
+        if bool(beyond.any()) or not torch.equal(site.allowed, seen[:, :, -kept:]):
             missing = int(seen.sum() - site.allowed.sum()) // max(1, site.shape[0])
-            what = f"the new token sees {abs(missing)} tokens {'less' if missing > 0 else 'more'} than in the uncached pass"
-            mask = site.masks[-1][1] if site.masks else None
-            made = origin(probe, mask) if mask is not None else []
-            join = _join(site.k_value, part)
-            at = applied_at(site) if kept == seen.shape[2] or join is None else join.place
-            return found("cache", what, at, *made, module=site.module)
-        if _far(site.bias.masked_fill(site.hidden, 0), full.bias.masked_fill(full.hidden, 0)[:, -new:, -kept:]):
-            return found("position", "the scores carry another bias than in the uncached pass", applied_at(site),
-                         module=site.module)  # fmt: skip
+            what = f"the new token sees {abs(missing)} tokens {'fewer' if missing > 0 else 'more'}"
+            join = _join(site.k_value, part) if kept < seen.shape[2] else None
+            at = applied_at(site) if join is None else join.place
+            return found("cache", f"{what} than in the uncached pass", at, *where, module=site.module)
+        own, other = site.bias.masked_fill(site.hidden, 0), full.bias.masked_fill(full.hidden, 0)
+        if _far(own, other[:, -new:, -kept:]):
+            what = "the scores carry another bias than in the uncached pass"
+            return found("position", what, applied_at(site), *where, module=site.module)
     return found("cache", "keys, values and masks look alike, and still the scores differ", called)
 
 
@@ -146,7 +154,7 @@ def _join(value: Value, part: Recording) -> Op | None:
 
 
 def _added(probe: Probe, part: Recording, count: int) -> tuple[Place | None, Place | None] | None:
-    """The lines of a position table whose row for the new token is another than at that place of a whole text."""
+    """The lines of a position table whose row for the new token is not that of its place in the text."""
     for added in tables(probe):
         if not added.is_early or added.op.place is None or count > len(added.by_position):
             continue
@@ -157,7 +165,9 @@ def _added(probe: Probe, part: Recording, count: int) -> tuple[Place | None, Pla
                 continue
             if op.out.tensor.dim() != added.op.out.tensor.dim():
                 continue
-            shown = op.inputs[at].tensor.expand(op.out.shape).movedim([added.batch_axis, added.time_axis], [0, 1])
+            shown = (
+                op.inputs[at].tensor.expand(op.out.shape).movedim([added.batch_axis, added.time_axis], [0, 1])
+            )
             if shown[0, -1].shape == want.shape and _far(shown[0, -1], want):
                 return start_of(_maker(op.inputs[at])) or made_line(probe, op.inputs[at]), op.place
     return None
@@ -177,7 +187,7 @@ def _maker(value: Value) -> Op | None:
     return None
 
 
-def _turn_line(probe: Probe, part: Recording, count: int) -> Place | None:
+def _turn_line(probe: Probe, part: Recording) -> Place | None:
     """Where the angle of the new token is made, by which queries or keys are turned."""
     if not probe.sites:
         return None

@@ -32,14 +32,15 @@ class Call:
 def calls(record: Recording) -> Generator[list[Call]]:
     """Watch the user's function calls while a recording is active: who was handed which tensor."""
     found: list[Call] = []
-    stack: list[Call | None] = []
+    stack: list[Call] = []
+    passed: set[types.CodeType] = set()
 
     def watch(frame: types.FrameType, event: str, _arg: Any) -> None:
         if event == "call":
             code = frame.f_code
             owner = owner_of(code)
             if owner in {"torch", "doctor"}:
-                stack.append(None)
+                passed.add(code)
                 return
             given: dict[str, Value] = {}
             held = frame.f_locals
@@ -48,18 +49,23 @@ def calls(record: Recording) -> Generator[list[Call]]:
                 value = record.value_of(tensor) if isinstance(tensor, Tensor) else None
                 if value is not None:
                     given[name] = value
-            depth = sum(1 for each in stack if each is not None)
+            depth = len(stack)
             place = place_in(code, code.co_firstlineno)
             call = Call(place, given, len(record.ops), depth, library=owner == "library")
             found.append(call)
             stack.append(call)
         elif event == "return" and stack:
-            done = stack.pop()
-            if done is not None:
-                done.last = len(record.ops)
+            stack.pop().last = len(record.ops)
 
     was = sys.getprofile()
-    sys.setprofile(watch)
+    # A lambda first: the many calls inside torch and of built-ins cost no more than a look into a set.
+    sys.setprofile(
+        lambda frame, event, arg: (
+            watch(frame, event, arg)
+            if (event == "call" or event == "return") and frame.f_code not in passed
+            else None
+        )
+    )
     try:
         yield found
     finally:

@@ -1,13 +1,13 @@
-"""Run the user's generate on a copy and look on: which tokens the model was fed, what it answered, what was chosen.
+"""Run the user's generate on a copy and look on: what the model was fed, what it answered, what was chosen.
 
-A step fed with the new token alone must answer as the whole text does without a cache. Logits are compared, not
-ids: in a fresh model the two best words are near ties.
+A step fed with the new token alone must answer as the whole text does without a cache. Logits are compared,
+not ids: in a fresh model the two best words are near ties.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ from headwise.doctor.adapt import flatten, logits_of, twin
 from headwise.doctor.batch import Batch
 from headwise.doctor.check import NotApplicable, Place
 from headwise.doctor.probe import Probe, Run
-from headwise.doctor.trace import Frame, Op, Recording, recording
+from headwise.doctor.trace import DROPOUTS, Frame, Op, Recording, recording
 from headwise.doctor.untouched import default_dtype, seed_everything
 
 CHOICES = {"argmax", "multinomial", "topk", "max", "sort"}
@@ -28,7 +28,7 @@ NEW_TOKENS = 3
 
 @dataclass(eq=False)
 class Step:
-    """One call of the model: the integer inputs it was given, its last row of scores [B, V], its operations."""
+    """One call of the model: its integer inputs, its last row of scores [B, V], its operations."""
 
     given: list[Tensor]
     scores: Tensor
@@ -52,9 +52,18 @@ class Decoding:
         found: list[tuple[Op, Tensor]] = []
         rows = self.prompt.shape[0]
         for op in self.record.ops:
-            if op.name in CHOICES and op.inputs and op.inputs[0].tensor.is_floating_point() and not op.modules:
+            if (
+                op.name in CHOICES
+                and op.inputs
+                and op.inputs[0].tensor.is_floating_point()
+                and not op.modules
+            ):
                 scores = op.inputs[0].tensor
-                if scores.dim() >= 2 and scores.shape[-1] == self.width and scores.numel() == rows * self.width:
+                if (
+                    scores.dim() >= 2
+                    and scores.shape[-1] == self.width
+                    and scores.numel() == rows * self.width
+                ):
                     found.append((op, scores.reshape(rows, -1)))
         return found
 
@@ -78,7 +87,11 @@ def decoder_copy(probe: Probe) -> nn.Module:
         if probe.is_large:
             probe.release()
         model, _ = twin(probe.user_model, None)
-        model._apply(lambda t: t.to(probe.dtype) if t.is_floating_point() else t)  # pyright: ignore[reportPrivateUsage]
+
+        def cast(tensor: Tensor) -> Tensor:  # complex tables stay as they are
+            return tensor.to(probe.dtype) if tensor.is_floating_point() else tensor
+
+        model._apply(cast)  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
         if probe.device:
             model.to(probe.device)
         generator = torch.Generator().manual_seed(7)
@@ -131,10 +144,18 @@ def decode(probe: Probe, prompt: Tensor, new: int = NEW_TOKENS) -> Decoding:
         handed = handed.to(probe.device)
     steps: list[Step] = []
     seed_everything()
-    with torch.no_grad(), default_dtype(probe.dtype), recording(model, [handed]) as log:
-        with _watched(model, log, steps, probe.adapted.batch_axis, prompt.shape[0]):
-            result = generate(model, handed, new)
-    ids = next((leaf for leaf in flatten(getattr(result, "sequences", result)) if not leaf.is_floating_point()), None)
+    refuse_chance(probe.base.record)
+    axis = probe.adapted.batch_axis
+    with (
+        torch.no_grad(),
+        default_dtype(probe.dtype),
+        recording(model, [handed]) as log,
+        _watched(model, log, steps, axis, prompt.shape[0]),
+    ):
+        result = generate(model, handed, new)
+    ids = next(
+        (leaf for leaf in flatten(getattr(result, "sequences", result)) if not leaf.is_floating_point()), None
+    )
     if ids is None or ids.dim() != 2:
         raise NotApplicable("generate returned no ids [B, T]")
     ids = (ids.T if probe.adapted.batch_axis else ids).cpu()
@@ -147,8 +168,10 @@ def decode(probe: Probe, prompt: Tensor, new: int = NEW_TOKENS) -> Decoding:
 
 
 @contextmanager
-def _watched(model: nn.Module, log: Recording, steps: list[Step], batch_axis: int, rows: int) -> Iterator[None]:
-    """See every call of the model, through hooks: a wrapper would stand between an operation and generate's lines."""
+def _watched(
+    model: nn.Module, log: Recording, steps: list[Step], batch_axis: int, rows: int
+) -> Generator[None]:
+    """See every call of the model, by hooks: a wrapper would hide the lines of generate."""
     started: list[int] = []
 
     def enter(_module: nn.Module, _args: Any, _named: Any) -> None:
@@ -268,6 +291,12 @@ class Parted:
     shared: int = field(default=0)
 
 
+def refuse_chance(record: Recording) -> None:
+    """Raise NotApplicable where a pass in eval mode draws random numbers: two rows then differ by chance."""
+    if any(op.name in DROPOUTS for op in record.ops if op.modules):
+        raise NotApplicable("the pass draws random numbers in eval mode (see dropout-in-eval)")
+
+
 def row_of(tensor: Tensor, alone: Tensor, row: int, rows: int) -> Tensor | None:
     """The part of a batch's tensor that belongs to a row, shaped as it is when the row is alone."""
     if tensor.dim() != alone.dim():
@@ -283,7 +312,8 @@ def row_of(tensor: Tensor, alone: Tensor, row: int, rows: int) -> Tensor | None:
 def first_parting(probe: Probe, batch: Recording, alone: Recording, row: int, rows: int) -> Op | None:
     """The first operation after which the row alone holds other numbers than the row in the batch.
 
-    Moves are left out: one row needs no copies where several do. None where the two take other steps before that.
+    Moves are left out: one row needs no copies where several do. None where the two take other steps before
+    that.
     """
     for a, b in zip(_computing(batch), _computing(alone), strict=False):
         if a.name != b.name:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from headwise.doctor.adapt import Adapted, adapt, flatten
 from headwise.doctor.check import (
     SEVERITIES,
@@ -23,6 +21,7 @@ from headwise.doctor.check import (
 )
 from headwise.doctor.probe import Probe
 from headwise.doctor.report import VERSION, Report
+from headwise.doctor.settings import Selection, check_words, without_suppressed
 from headwise.doctor.subject import KINDS, Kind, Layout, Subject
 from headwise.doctor.untouched import untouched
 from headwise.errors import ConfigError
@@ -41,7 +40,7 @@ def examine(
     pad_id: int | None = None,
     targets: Any = None,
     loss: Callable[..., Any] | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    optimizer: Any = None,
     call: Callable[..., Any] | None = None,
     generate: Callable[..., Any] | None = None,
     train_step: Callable[..., Any] | None = None,
@@ -56,8 +55,6 @@ def examine(
     comes back exactly as it was. Errors: ConfigError where there is nothing to examine or the model cannot be
     called.
     """
-    from headwise.doctor.settings import Selection, check_words
-
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"kind must be {', '.join(KINDS[:-1])} or {KINDS[-1]}: got {kind!r}")
     chosen, left_out = tuple(select), tuple(ignore)
@@ -108,8 +105,6 @@ def examine_subject(
                 "give `call`, a function (model, *inputs) that calls it as your training does"
             ) from error
         facts = _facts(adapted, probe, device)
-    from headwise.doctor.settings import without_suppressed
-
     report = Report(
         version=VERSION,
         target=target or type(adapted.model).__name__,
@@ -129,15 +124,11 @@ def _ask(check: Check, probe: Probe, answers: list[_Answer]) -> Verdicted:
         lacking = probe.lacks(check.needs)
         if lacking is not None:
             return Verdicted("not-applicable", lacking)
-        found: list[Found] = []
         for each in check.ask(probe):
             if isinstance(each, Found):
-                found.append(each)
-            else:
-                tried.append(each.what)
-        if found:
-            answers.append(_Answer(check, found[0]))
-            return Verdicted("found", found[0].evidence)
+                answers.append(_Answer(check, each))
+                return Verdicted("found", each.evidence)
+            tried.append(each.what)
         return Verdicted("clear", "; ".join(tried))
     except NotApplicable as reason:
         return Verdicted("not-applicable", str(reason))

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from headwise.doctor.graph import Op, Value, flat
 
+FILLS = {"index_put", "index_put_"}  # scores[~keep] = -inf: what stays, stays where it is
+
 
 def indices(value: Value) -> Tensor:
     """The elements of a value, numbered from 1 in its shape; 0 is for what comes from elsewhere."""
@@ -38,7 +40,9 @@ def follow(op: Op, entered: Value, at: Tensor, out: Value) -> Tensor | None:
     """Where an operation puts the elements of one of its operands: indices shaped as its result."""
     if op.name == "update" or op.name == "_to_copy":
         return at if at.shape == out.tensor.shape else None
-    if op.pointwise or op.name in {"tril", "triu"}:
+    if op.name in FILLS and entered is not op.inputs[0]:
+        return None
+    if op.pointwise or op.name.rstrip("_") in {"tril", "triu"} or op.name in FILLS:
         try:
             return at.expand(out.tensor.shape)
         except RuntimeError:
@@ -51,7 +55,7 @@ def follow(op: Op, entered: Value, at: Tensor, out: Value) -> Tensor | None:
     def put(held: Any) -> Any:
         if isinstance(held, Value):
             if held is entered:
-                return at
+                return at.clone() if op.writes >= 0 else at
             joined = op.name in {"cat", "stack"}
             return torch.zeros_like(held.tensor, dtype=torch.long) if joined else held.tensor
         if isinstance(held, list | tuple):

@@ -32,6 +32,8 @@ MOVES = {
     "unsafe_chunk", "unsafe_split_with_sizes", "repeat_interleave", "view_as", "pixel_shuffle", "movedim",
 }  # fmt: skip
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "linear", "matmul", "dot"}
+# Element by element, but not tagged so: torch tags masked_fill of a number, and not of a tensor nor in place.
+ELEMENTWISE = {"masked_fill", "gelu", "floor_divide"}
 DROPOUTS = {"native_dropout", "bernoulli", "bernoulli_", "_fused_dropout", "rrelu_with_noise"}
 
 
@@ -100,11 +102,12 @@ class Op:
 
     @property
     def moves(self) -> bool:
-        return self.name in MOVES
+        return self.name.rstrip("_") in MOVES
 
     @property
     def pointwise(self) -> bool:
-        return self.name in DROPOUTS or torch.Tag.pointwise in self.func.tags
+        known = self.name in DROPOUTS or self.name.rstrip("_") in ELEMENTWISE
+        return known or torch.Tag.pointwise in self.func.tags
 
     def numbers(self) -> list[float]:
         """The plain numbers among the arguments (a factor, a fill value, an axis)."""
@@ -167,6 +170,7 @@ class Recording:
         ops = {value.op for value in down & up if value.op is not None}
         return sorted((op for op in ops if any(i in down for i in op.inputs)), key=lambda op: op.index)
 
+    @torch.no_grad()
     def replay(self, changes: Mapping[Value, Tensor], wanted: Sequence[Value]) -> list[Tensor]:
         """The wanted values if the changed ones had held other numbers; all else as recorded.
 

@@ -105,6 +105,7 @@ def projections(value: Value) -> tuple[Projection, ...]:
     return tuple(found[key] for key in sorted(found, key=lambda v: v.index))
 
 
+@torch.no_grad()
 def marked(
     record: Recording, marks: Mapping[Value, Tensor], wanted: Sequence[Value], eps: float
 ) -> list[Tensor]:

@@ -227,7 +227,10 @@ def mean_cross_entropy(probe: Probe) -> tuple[float, int]:
         good = (met.row >= 0) & (met.label_row >= 0)
         first, second = _sequence_axes(tensor, targets)
         by_place = tensor.movedim(({0, 1, 2} - {first, second}).pop(), -1)
-        scores, label = by_place[met.row[good], met.time[good]], met.label[good]
+        read = met.op.inputs[
+            1
+        ].tensor.flatten()  # as they are by then: padding may have become -100 on the way
+        scores, label = by_place[met.row[good], met.time[good]], read[good]
     counted = label >= 0
     ignored = _ignored(record)
     if ignored is not None:

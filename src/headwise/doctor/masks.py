@@ -1,22 +1,19 @@
-"""What the mask of an attention hides: its form against the right one, how strong it is, who wrote it.
+"""What the mask of an attention hides: its form against the right one, how strong it is.
 
-A form is told from `hidden` [N, Tq, Tk], the places whose score is driven to nothing, not from the mask's tensor:
-so polarity, dtype, fill value and the way it is applied do not matter.
+A form is told from `hidden` [N, Tq, Tk], the places whose weight is driven to nothing, not from the mask: so
+polarity, dtype, fill value and the way it is applied do not matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from headwise.doctor.blame import applied_at, callers, made_places
-from headwise.doctor.check import Place
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import Site, matrices
-from headwise.doctor.trace import Op, Recording, Value
+from headwise.doctor.trace import Op
 
 FAINT = 1e-6  # a weight above this is seen: a mask that leaves more is too weak
 LOW = -16.0  # a constant bias below this leaves less than FAINT
@@ -74,7 +71,7 @@ def _causal_form(probe: Probe, site: Site) -> CausalForm:
 
 
 def prefixes(site: Site) -> Tensor:
-    """[N] how many places at the start all see one another (prefix-LM), 0 for strictly causal, -1 for other forms."""
+    """[N] how many places at the start all see one another (prefix-LM): 0 for causal, -1 for other forms."""
     n, rows, columns = site.shape
     if rows != columns:
         return torch.full((n,), -1)
@@ -87,16 +84,21 @@ def prefixes(site: Site) -> Tensor:
 
 
 def weak_fill(site: Site, places: Tensor) -> float | None:
-    """The constant that these places [(N,) Tq, Tk], and no others, were filled with or moved by, if weight remains."""
+    """The constant that these places [(N,) Tq, Tk] alone were filled with or moved by, if weight remains."""
     where = places.expand(site.shape)
-    if int(where.sum()) < 3 or bool(where.all()) or float(site.weights[where].max()) < FAINT:
+    others = ~where & ~hidden(site)
+    if int(where.sum()) < 3 or not bool(others.any()) or float(site.weights[where].max()) < FAINT:
         return None
-    numbers_of = [site.scores, site.bias]
+    size = float(site.raw.abs().max()) or 1.0
+    candidates = [site.bias]
+    if bool(
+        ((site.raw[where] - site.raw[where][0]).abs() > 1e-4 * size).any()
+    ):  # keys of zeros give zeros unmasked
+        candidates.append(site.scores)
     if where.shape[1] == where.shape[2]:  # the row's maximum may have been subtracted: softmax does not mind
-        numbers_of.append(site.bias - site.bias.diagonal(dim1=1, dim2=2)[..., None])
-    for numbers in numbers_of:
-        inside, outside = numbers[where], numbers[~where]
-        size = float(site.raw.abs().max()) or 1.0
+        candidates.append(site.bias - site.bias.diagonal(dim1=1, dim2=2)[..., None])
+    for numbers in candidates:
+        inside, outside = numbers[where], numbers[others]
         if not bool(torch.isfinite(inside).all()):
             continue
         fill = float(inside.median())
@@ -109,7 +111,7 @@ def weak_fill(site: Site, places: Tensor) -> float | None:
 
 
 def cut_after(site: Site, places: Tensor) -> Op | None:
-    """The operation after the softmax that sets these places' weights to zero, if rows then fall short of one."""
+    """The operation after the softmax that makes these weights zero, if rows then fall short of one."""
     left, right = matrices(site.mix)
     operand = left if right is site.v_value else right
     used = operand.tensor if operand.tensor.dim() == 3 else operand.tensor.reshape(1, *operand.shape[-2:])
@@ -125,127 +127,13 @@ def cut_after(site: Site, places: Tensor) -> Op | None:
     return steps[0] if steps else None
 
 
-def two_valued(tensor: Tensor) -> bool:
-    """Does a tensor hold exactly two different numbers, as a mask does?"""
-    if not 1 < tensor.numel() <= 2**22 or tensor.is_complex():
-        return False
-    low, high = tensor.min(), tensor.max()
-    return bool(low != high) and bool(((tensor == low) | (tensor == high)).all())
-
-
-def by_place(tensor: Tensor) -> bool:
-    """Is it a mask that differs by query and by key: a triangle, a band, blocks?"""
-    if tensor.dim() < 2 or min(tensor.shape[-2:]) < 3 or not two_valued(tensor):
-        return False
-    one, two = tensor[..., :1, :] != tensor, tensor[..., :, :1] != tensor
-    return bool(one.any()) and bool(two.any())
-
-
-def alike(tensor: Tensor) -> bool:
-    """Is it a mask with the same number at every place, which hides nothing (or everything)?"""
-    return 1 < tensor.numel() <= 2**22 and min(tensor.shape[-2:]) > 2 and bool((tensor == tensor.flatten()[0]).all())
-
-
-def triangle(tensor: Tensor, length: int) -> bool:
-    """Is it a causal mask of this length, whatever its values mean?"""
-    if tensor.dim() < 2 or tuple(tensor.shape[-2:]) != (length, length) or tensor.numel() != length * length:
-        return False
-    if not two_valued(tensor):
-        return False
-    square, future = tensor.reshape(length, length), later(length, length)
-    above, below = square[future], square[future.T]
-    return bool((above == above[0]).all()) and bool((below == below[0]).all()) and bool(above[0] != below[0])
-
-
-def mask_values(site: Site) -> list[Value]:
-    """What is added to, put in place of, or multiplied with the scores of a site."""
-    found = [value for _, value in site.masks]
-    for op in (*site.path, *site.after):
-        if op.name.rstrip("_") == "mul":
-            found += [v for v in op.inputs if v.tensor.numel() > 1 and not v.trained and two_valued(v.tensor)]
-    return found
-
-
-def made_at(
-    probe: Probe,
-    record: Recording,
-    masks: Sequence[Value],
-    test: Callable[[Tensor], bool],
-    but: Sequence[Value] = (),
-) -> tuple[Value | None, Place | None]:
-    """The first tensor on the way to these masks (not to those in `but`) that passes the test, and its line."""
-    for value in sorted(record.ancestors(masks) - record.ancestors(but), key=lambda v: (v.op is not None, v.index)):
-        if value.trained or not test(value.tensor):
-            continue
-        if value.op is None:
-            places = made_places(probe, value)
-            if places:
-                return value, places[0]
-            continue
-        if value.op.place is not None:
-            return value, value.op.place
-    return None, None
-
-
-def own_line(bad: Site, good: Iterable[Site], *, op: Op | None = None) -> Place | None:
-    """The innermost of the user's lines on the way to a wrong site through which no right site passes.
-
-    A function that serves other sites rightly is not at fault; where every line does, the innermost is named.
-    """
-    lines = callers(op or bad.softmax)
-    passed = {(p.file, p.line) for site in good for each in (site.softmax, site.mix) for p in callers(each)}
-    return next((p for p in lines if (p.file, p.line) not in passed), lines[0] if lines else None)
-
-
-def wrong_mask(
-    probe: Probe, record: Recording, bad: Site, good: Sequence[Site], test: Callable[[Tensor], bool]
-) -> tuple[Place | None, list[Place]]:
-    """Where a mask of the wrong form was written, and other lines that take part.
-
-    The line that made it, unless the same tensor serves a right site: then the line that gave it to the wrong one.
-    """
-    value, made = made_at(probe, record, mask_values(bad), test)
-    applied = applied_at(bad)
-    used = value is not None and any(value in record.ancestors(mask_values(site)) for site in good)
-    primary = own_line(bad, good) if used or made is None else made
-    return primary or applied, [p for p in (made, applied, own_line(bad, good)) if p is not None]
-
-
-def wrong_polarity(
-    probe: Probe, record: Recording, bad: Site, good: Sequence[Site], test: Callable[[Tensor], bool]
-) -> tuple[Place | None, list[Place]]:
-    """Where a mask was taken for its opposite, and other lines that take part.
-
-    The line that applies it, when the user wrote that line and no other mask is applied there rightly. A kernel
-    of torch has a fixed convention: whoever made a mask for it in the same pass is at fault.
-    """
-    value, made = made_at(probe, record, mask_values(bad), test)
-    applied = applied_at(bad)
-    right = [site for site in good if site.masks and applied_at(site) == applied]
-    kernel = bad.product.place == bad.mix.place == applied
-    from_run = value is not None and value.op is not None
-    if value is not None and any(value in record.ancestors(mask_values(site)) for site in good):
-        primary = own_line(bad, good)
-    elif made is not None and (right or kernel and from_run):
-        primary = made
-    else:
-        primary = applied
-    return primary or made, [p for p in (applied, made) if p is not None]
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    """Are queries and keys the same vectors up to length (shared-QK attention, which must not see itself)?"""
-    one = a / a.norm(dim=-1, keepdim=True).clamp(min=1e-12)
-    two = b / b.norm(dim=-1, keepdim=True).clamp(min=1e-12)
-    return a.shape == b.shape and bool(torch.allclose(one, two, atol=1e-6))
-
-
 def causal_forms(probe: Probe) -> list[tuple[Site, CausalForm]]:
     """Every attention that must be causal, with the form of its mask."""
     return [(site, causal_form(probe, site)) for site in probe.sites_of("causal")]
 
 
-def not_of(sites: Iterable[Site], wrong: Iterable[Site]) -> list[Site]:
-    """The sites that are none of the wrong ones."""
-    bad = {site.index for site in wrong}
-    return [site for site in sites if site.index not in bad]
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Are queries and keys the same vectors up to length (shared-QK attention, which must not see itself)?"""
+    one = torch.nn.functional.normalize(a, dim=-1)
+    two = torch.nn.functional.normalize(b, dim=-1)
+    return a.shape == b.shape and bool(torch.allclose(one, two, atol=1e-6))

@@ -163,6 +163,7 @@ def times_in(probe: Probe, each: Heads, way: Way) -> list[tuple[Value, int, Tens
     return [(value, axis, code) for (value, axis), code in zip(wanted.items(), codes, strict=True)]
 
 
+@torch.no_grad()
 def shares(probe: Probe, group: Merged, value: Value, axis: int) -> Tensor:
     """[heads, features] how strongly each head moves each feature of a value, as a share of the strongest.
 

@@ -1,8 +1,8 @@
-"""Normalisations of a recording: those of torch, and those written by hand as a quotient of a value and its size.
+"""Normalisations of a recording: those of torch, and those written by hand, a value divided by its size.
 
-A norm written by hand is a product or quotient of a value with something computed from that value alone by a
-reduction, which does not ask for the value's sign (so no softmax) and falls as the value grows. What a norm does
-is measured: other numbers are put in through `Recording.replay`.
+A norm written by hand is a product or quotient of a value with something computed from that value alone by
+a reduction, which does not ask for the value's sign (so no softmax) and falls as the value grows. What a norm
+does is measured: other numbers are put in through `Recording.replay`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from headwise.doctor.blame import constructed
 from headwise.doctor.check import Place
+from headwise.doctor.follow import follow
+from headwise.doctor.graph import Op, Recording, Value
 from headwise.doctor.probe import Probe
-from headwise.doctor.sites import follow, is_product, matrices
-from headwise.doctor.trace import Op, Recording, Value
+from headwise.doctor.sites import is_product, matrices
 
 NormKind = Literal["layer", "rms", "group", "batch", "instance", "written"]
 
@@ -36,8 +37,7 @@ REACH = 16  # steps from a quotient back to what it normalises; RMSNorm with cas
 class Norm:
     """One normalisation: `out` is the normalised value, before or after the learned gain as the code has it.
 
-    gains: names of the parameters that multiply (or, where none does, shift) it. statistics: the reductions of
-    one that was written by hand.
+    gains: names of the parameters that multiply it. statistics: the reductions of one written by hand.
     """
 
     op: Op
@@ -79,17 +79,16 @@ def find_norms(record: Recording) -> list[Norm]:
         if op.name in TORCHS:
             if op.inputs and op.inputs[0].sources:
                 found.append(Norm(op, op.inputs[0], op.out, _torch_kind(op), _torch_gains(op)))
-        elif op.name.rstrip("_") in {"mul", "div"} and len(op.inputs) == 2:
+        elif op.name.rstrip("_") in {"mul", "div", "sub"} and len(op.inputs) == 2:
             found.extend(_written(record, op))
     return found
 
 
 def _torch_kind(op: Op) -> NormKind:
-    """An instance norm runs as a batch norm over a view of [1, B * C, ...] without running statistics."""
-    kind = TORCHS[op.name]
-    view = op.inputs[0].op
-    if kind == "batch" and len(op.inputs) == 1 and op.inputs[0].shape[0] == 1:
-        return "instance" if view is not None and view.moves else kind
+    """An instance norm runs as a batch norm over a view of [1, B * C, ...]."""
+    kind, view = TORCHS[op.name], op.inputs[0].op
+    if kind == "batch" and op.inputs[0].shape[0] == 1 and view is not None and view.moves:
+        return "batch" if view.inputs[0].shape[0] == 1 else "instance"
     return kind
 
 
@@ -116,7 +115,7 @@ def _written(record: Recording, op: Op) -> Iterator[Norm]:
 
 
 def _reductions(value: Value, whole: int) -> list[Op]:
-    """The reductions that a small value is computed from by element-wise steps alone; none where others take part."""
+    """The reductions that a small value comes from by element-wise steps; none where others take part."""
     found: list[Op] = []
     todo, seen = [value], set[Value]()
     while todo:
@@ -171,7 +170,10 @@ def _common(whole: Value, statistics: list[Op]) -> Value | None:
 
 
 def _normalises(record: Recording, norm: Norm, size: Value) -> bool:
-    """Is the divisor blind to the sign, and does the result not simply grow with what comes in?"""
+    """Is the divisor blind to the sign, and does the result not simply grow with what comes in?
+
+    What is subtracted (and is no mean) must not grow: 'x - mean / std' meant '(x - mean) / std'.
+    """
     noise = like_noise(norm.entered)
     try:
         there, far, back = (
@@ -179,6 +181,8 @@ def _normalises(record: Recording, norm: Norm, size: Value) -> bool:
         )
     except RuntimeError:
         return False
+    if norm.op.name.startswith("sub"):
+        return len(norm.statistics) > 1 and torch.allclose(there[0], far[0], rtol=0.05)
     if not torch.allclose(there[0], back[0], rtol=1e-3, atol=1e-6):
         return False
     growth = rms(far[1]) / max(rms(there[1]), 1e-30)
@@ -196,14 +200,19 @@ def _gains(norm: Norm) -> tuple[str, ...]:
 
 
 def _gains_after(value: Value) -> list[str]:
-    names: list[str] = []
+    return [name for op in factors_after(value) for name in _factors(op)]
+
+
+def factors_after(value: Value) -> list[Op]:
+    """The operations right after a value that multiply it (a gain, a constant), and the moves between."""
+    found: list[Op] = []
     for _ in range(4):
         users = [op for op in value.users if carried(op) is value and op.outputs]
-        if len(users) != 1:
+        if len(users) != 1 or not (users[0].moves or users[0].name.rstrip("_") in {"mul", "div"}):
             break
-        names.extend(_factors(users[0]))
+        found.append(users[0])
         value = users[0].out
-    return names
+    return found
 
 
 def _factors(op: Op) -> Iterator[str]:
@@ -243,8 +252,7 @@ def ask(record: Recording, norm: Norm, entered: Tensor) -> Tensor:
 def vectors(norm: Norm) -> Tensor | None:
     """Which elements of the norm's result are one position's vector: [positions, width] of indices into it.
 
-    Told by the next product with weights, which reads them together; else the last axis, where the learned gain
-    has its size. None where neither tells.
+    Told by the next product with weights, which reads them together; None where there is none.
     """
     todo: list[tuple[Value, Tensor]] = [
         (norm.out, torch.arange(1, norm.out.tensor.numel() + 1).view(norm.out.shape))
@@ -280,14 +288,14 @@ def conv_before(norm: Norm) -> bool:
         before = carried(op)
         if before is None and op.name.rstrip("_") in {"mul", "glu"} and len(op.inputs) == 2:
             before = op.inputs[0]  # a gated unit after the convolution
-        if before is None or op.name == "add" and len(op.inputs) == 2:
+        if before is None or (op.name == "add" and len(op.inputs) == 2):
             return False
         value = before
     return False
 
 
 def written_at(probe: Probe, op: Op) -> Place | None:
-    """The line that chose an operation: where a container was filled with its module, else where it is called."""
+    """The line that chose an operation: where a container was given its module, else where it is called."""
     path = op.module
     if is_torchs(probe, path) and is_torchs(probe, path.rpartition(".")[0]):
         return constructed(probe, path) or op.place
@@ -295,7 +303,7 @@ def written_at(probe: Probe, op: Op) -> Place | None:
 
 
 def is_torchs(probe: Probe, path: str) -> bool:
-    """Is the module at this path of a class of torch's own (the mistake then stands where it was constructed)?"""
+    """Is the module at this path of a class of torch's own?"""
     try:
         module: nn.Module = probe.module_at(path)
     except AttributeError:

@@ -1,7 +1,7 @@
-"""How order enters a model: tables added to the tokens, queries and keys turned by position, biases on the scores.
+"""The position tables of a model: what is added to its tokens, where it was counted, and where it was made.
 
-Nothing is told by a name. A position table is an operand that no token's content moves, added to one that
-tokens do move; a rotation is a factor of that kind between a projection and the product of queries and keys.
+Nothing is told by a name: a position table is an operand that no token's content moves, added to one that
+tokens do move.
 """
 
 from __future__ import annotations
@@ -14,14 +14,24 @@ from torch import Tensor
 
 from headwise.doctor.adapt import Stream
 from headwise.doctor.blame import made_places
-from headwise.doctor.check import NotApplicable, Place
+from headwise.doctor.check import Place
 from headwise.doctor.probe import Probe
-from headwise.doctor.sites import HIDDEN, Site, is_product, matrices
 from headwise.doctor.trace import Op, Value
 
 ADDS = {"add", "add_"}
 FACTORS = {"mul", "mul_", "addcmul", "addcmul_"}
-COUNTERS = {"arange", "linspace", "cumsum", "cummax", "zeros_like", "ones_like", "full_like", "full", "zeros", "ones"}
+COUNTERS = {
+    "arange",
+    "linspace",
+    "cumsum",
+    "cummax",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "full",
+    "zeros",
+    "ones",
+}
 LOOKUPS = {"embedding", "index_select", "index"}
 STEPS = 400  # operations walked back from an operand; a projection lies some 30 behind in public models
 
@@ -30,8 +40,8 @@ STEPS = 400  # operations walked back from an operand; a projection lies some 30
 class Added:
     """An addition of something that no token moves to something that tokens move.
 
-    table: that operand; shown: it, shaped as the sum. batch_axis and time_axis of the sum were found by influence
-    and by size. is_early: no attention comes before.
+    table: that operand; shown: it, shaped as the sum. batch_axis and time_axis of the sum were found by
+    influence and by size. is_early: no attention comes before.
     """
 
     op: Op
@@ -83,7 +93,7 @@ def by_content(probe: Probe, value: Value) -> bool:
 
 
 def additions(probe: Probe) -> list[Added]:
-    """Every addition of content-free numbers to a stream of the model, position tables among them, in order."""
+    """Every addition of numbers that no token moves to a stream of the model, in order."""
     return probe.memo("positions.additions", lambda: list(_additions(probe)))
 
 
@@ -187,7 +197,7 @@ def lookup(value: Value) -> tuple[Value, Value] | None:
         op = value.op
         if op is None:
             return None
-        if op.name in {"embedding", "index_select"} or op.name == "index" and len(op.inputs) == 2:
+        if op.name in {"embedding", "index_select"} or (op.name == "index" and len(op.inputs) == 2):
             return op.inputs[0], op.inputs[-1]
         if not (op.moves or op.name == "update" or op.pointwise) or not op.inputs:
             return None
@@ -198,213 +208,6 @@ def lookup(value: Value) -> tuple[Value, Value] | None:
 def in_library(op: Op) -> bool:
     """Was this operation written in an installed library rather than by the user?"""
     return bool(op.frames) and op.frames[0].library
-
-
-# Rotations
-
-
-@dataclass(eq=False)
-class Turned:
-    """A site's operand (queries, keys or values) with the factors that depend on the position.
-
-    factors: each with its multiplication. starts: what the projections gave, where the operand comes from.
-    scalars: factors of one number a position (a temperature), which turn nothing.
-    """
-
-    site: Site
-    operand: Value
-    factors: list[tuple[Op, Value]]
-    starts: list[Value]
-    scalars: list[Value]
-
-
-def turned(probe: Probe, site: Site, operand: Value) -> Turned:
-    """What lies between an operand of the attention product and the projections it comes from."""
-    found = Turned(site, operand, [], [], [])
-    seen: set[Value] = set()
-    todo = [operand]
-    while todo and len(seen) < STEPS:
-        value = todo.pop(0)
-        if value in seen or not by_content(probe, value):
-            continue
-        seen.add(value)
-        op = value.op
-        if op is None or op.name == "embedding":
-            found.starts.append(value)
-            continue
-        held = [v for v in op.inputs if v.tensor.is_floating_point() or v.tensor.is_complex()]
-        content = [v for v in held if by_content(probe, v)]
-        others = [v for v in held if v not in content and v.tensor.numel() > 1]
-        if is_product(op) or op.name == "convolution":
-            if any(v.trained for v in others) or len(content) > 1 or not others:
-                found.starts.append(value)
-                continue
-            found.factors.append((op, others[0]))  # a product with matrices of rotation
-        elif op.name in FACTORS and others:
-            kind = _by_position(probe, op, others[-1])
-            if kind == "turns":
-                found.factors.append((op, others[-1]))
-            elif kind == "scales":
-                found.scalars.append(others[-1])
-        todo.extend(content)
-    return found
-
-
-def _by_position(probe: Probe, op: Op, factor: Value) -> str:
-    """ "turns" for a factor that tells positions and features apart, "scales" for one number a position, or ""."""
-    try:
-        shown = factor.tensor.expand(op.out.shape)
-    except RuntimeError:
-        return ""
-    lengths = {probe.batch.length(stream) for stream in probe.adapted.streams}
-    times = [axis for axis in range(shown.dim()) if shown.shape[axis] in lengths and varies(shown, axis)]
-    if not times:
-        return ""
-    features = [axis for axis in range(shown.dim()) if axis not in times and varies(shown, axis)]
-    return "turns" if features else "scales"
-
-
-def rotations(probe: Probe, site: Site) -> tuple[Turned, Turned, Turned]:
-    """What turns the queries, the keys and the values of a site."""
-    return probe.memo(
-        f"positions.rotations.{site.index}",
-        lambda: (
-            turned(probe, site, site.q_value), turned(probe, site, site.k_value), turned(probe, site, site.v_value)
-        ),
-    )  # fmt: skip
-
-
-def with_same_token(probe: Probe, site: Site) -> tuple[Tensor, Tensor, Tensor] | None:
-    """q, k and v [N, T, Dh] of a site if every position held the same token: only the position speaks.
-
-    None where the projections are not found, or hold no place for each position.
-    """
-    found = rotations(probe, site)
-    changes: dict[Value, Tensor] = {}
-    for each in found:
-        for start in each.starts:
-            if start in changes:
-                continue
-            same = _same_everywhere(probe, start)
-            if same is None:
-                return None
-            changes[start] = same
-        for scalar in each.scalars:
-            changes[scalar] = torch.ones_like(scalar.tensor)
-    if not changes:
-        return None
-    q, k, v = probe.base.record.replay(changes, [site.q_value, site.k_value, site.v_value])
-    return Site.take(q, site.q_at), Site.take(k, site.k_at), Site.take(v, site.v_at)
-
-
-def _same_everywhere(probe: Probe, start: Value) -> Tensor | None:
-    """A projection's result with one and the same vector (drawn, not taken) at every position."""
-    op = start.op
-    if op is None or not is_product(op):
-        return None
-    left, _ = matrices(op)
-    features = -1 if by_content(probe, left) else -2
-    shape = [1] * start.tensor.dim()
-    shape[features] = start.shape[features]
-    if start.tensor.dim() == 3:
-        shape[0] = start.shape[0] if start.shape[0] != probe.batch.rows else 1  # one matrix a head, or a row
-    drawn = torch.randn(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    return drawn.to(start.tensor).expand(start.shape).contiguous()
-
-
-# Order
-
-
-def has_bias(site: Site) -> bool:
-    """Is something added to the scores that tells visible places apart, or could learn to (a relative bias)?"""
-    rows, columns = site.shape[1:]
-    for _, mask in site.masks:
-        if not mask.tensor.is_floating_point():
-            continue
-        seen = mask.tensor[mask.tensor > HIDDEN]
-        if seen.numel() and float(seen.max() - seen.min()) > 1e-9:
-            return True
-        if mask.trained and mask.tensor.numel() >= rows * columns:
-            return True
-    return False
-
-
-def order_enters(probe: Probe, stream: Stream) -> list[str]:
-    """The ways in which the order of a stream is told to the model, as words; empty where none is found.
-
-    A learned table that still holds zeros counts: training will fill it.
-    """
-    found: list[str] = []
-    for added in additions(probe):
-        learns = added.has_own_time and not is_fixed(probe, added.table) and not _one_row(added.table)
-        if added.stream == stream and (added.varies_in_time or learns):
-            found.append("a table is added")
-            break
-    bit = 1 << stream.leaf
-    own = [site for site in probe.sites if site.q_value.sources & bit and site.k_value.sources & bit]
-    if any(q.factors or k.factors for q, k, _ in (rotations(probe, site) for site in own)):
-        found.append("queries and keys are turned")
-    if any(has_bias(site) for site in own):
-        found.append("the scores carry a bias")
-    return found
-
-
-def _one_row(value: Value) -> bool:
-    """Is every position's number taken from the same row of a table?"""
-    held = lookup(value)
-    return (
-        held is not None
-        and held[1].tensor.numel() > 1
-        and bool((held[1].tensor == held[1].tensor.flatten()[0]).all())
-    )
-
-
-def shuffled(probe: Probe, stream: Stream) -> tuple[Tensor, Tensor]:
-    """The logits with the tokens between the first and the last re-arranged, and that arrangement [T].
-
-    First and last stay where they are: models read their answer off one of them. Of an image the patches are
-    re-arranged, as the first product or convolution gives them. NotApplicable where there are none.
-    """
-    if probe.batch.length(stream) > 1:
-        values = probe.batch.read(stream)
-        order = _arrangement(values.shape[1])
-        batch = probe.batch.write(stream, values[:, order].contiguous(), "the tokens re-arranged")
-        return probe.run(batch, record=False).logits, order
-    base = probe.base
-    for op in base.record.ops:
-        if not any(v.sources >> stream.leaf & 1 for v in op.inputs) or not any(v.trained for v in op.inputs):
-            continue
-        if op.name == "convolution" or is_product(op):
-            given = op.out.tensor
-            rows = probe.batch.rows
-            patches = given.flatten(2) if op.name == "convolution" else given.reshape(rows, -1, given.shape[-1]).mT
-            if patches.shape[-1] < 4 or patches.shape[0] != rows:
-                break
-            order = _arrangement(patches.shape[-1])
-            moved = patches[:, :, order] if op.name == "convolution" else patches[:, :, order].mT
-            (logits,) = base.record.replay({op.out: moved.reshape(given.shape).contiguous()}, [base.logits_value])
-            return logits, order
-        break
-    raise NotApplicable("no patches were recognised in the input")
-
-
-def _arrangement(length: int) -> Tensor:
-    drawn = 1 + torch.randperm(length - 2, generator=torch.Generator().manual_seed(3))
-    return torch.cat([torch.zeros(1, dtype=torch.long), drawn, torch.tensor([length - 1])])
-
-
-def entry(probe: Probe, stream: Stream) -> Op | None:
-    """Where a stream's tokens are ready for the first block: the first result that two operations read."""
-    sites = [site for site in probe.sites if site.q_value.sources >> stream.leaf & 1]
-    if not sites:
-        return None
-    before = probe.base.record.ancestors([sites[0].q_value])
-    for op in probe.base.record.ops:
-        for out in op.outputs:
-            if out in before and out.sources >> stream.leaf & 1 and out.tensor.is_floating_point():
-                if len({user for user in out.users if user.outputs}) >= 2:
-                    return op
-    return None
 
 
 def making_steps(probe: Probe, leaf: Value) -> list[tuple[Place, str]]:
@@ -430,7 +233,7 @@ def making_steps(probe: Probe, leaf: Value) -> list[tuple[Place, str]]:
 
 
 def made_line(probe: Probe, value: Value) -> Place | None:
-    """The user's line where positions were made: where the run counts them, else where it takes them from a table.
+    """The user's line where positions were made: where the run counts them, else where a table is read.
 
     What was made before the run (a buffer cut to length) is blamed on the cut; a bare leaf on its making.
     """

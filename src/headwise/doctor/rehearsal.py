@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -114,24 +114,36 @@ def _run(
     steps = steps or (STEPS_LARGE if probe.is_large else STEPS)
 
     def watch(_model: nn.Module, optimizer: Any) -> None:
-        if make is None:
-            optimizer.param_groups = [WatchedGroup(group, course) for group in optimizer.param_groups]
-        real = optimizer.step
-        if not optimizer.param_groups:
+        inner = _inner(optimizer)
+        if not inner.param_groups:
             raise NotApplicable("the optimizer has no parameters")
+        if make is None:
+            inner.param_groups = [WatchedGroup(group, course) for group in inner.param_groups]
+        real = optimizer.step
 
         def step(*args: Any, **kwargs: Any) -> Any:
             if probe.is_large and factor == 1.0 and not warm:  # no room for a second set of weights
                 result = real(*args, **kwargs)
-                course.rates.append(max(float(group["lr"]) for group in optimizer.param_groups))
+                course.rates.append(max(float(group["lr"]) for group in inner.param_groups))
                 return result
             share = factor * ((len(course.rates) + 1) / steps if warm else 1.0)
-            return _scaled_step(optimizer, real, share, course, args, kwargs)
+            return _scaled_step(inner, real, share, course, args, kwargs)
 
         optimizer.step = step
 
     course.losses = probe.rehearse(steps, optimizer=make, watch=watch, quiet=quiet)
     return course
+
+
+def _inner(optimizer: Any) -> Any:
+    """The optimizer of torch in a wrapper that sets its rate; anything else is taken as it is."""
+    if hasattr(optimizer, "param_groups"):
+        return optimizer
+    held = cast("dict[str, object]", getattr(optimizer, "__dict__", {})).values()
+    found = next((each for each in held if isinstance(each, torch.optim.Optimizer)), None)
+    if found is None:
+        raise NotApplicable("the optimizer has no groups of parameters")
+    return found
 
 
 def _scaled_step(
@@ -146,11 +158,13 @@ def _scaled_step(
         if share != 1.0:
             for p, was in zip(held, before, strict=True):
                 p.copy_(was + share * (p - was))
-        wide = [(p, was) for p, was in zip(held, before, strict=True) if p.dim() >= 2]
-        if wide and len(course.rates) > 2:
-            step = sum(float((p - was).square().sum()) for p, was in wide)
-            size = sum(float(was.square().sum()) for _, was in wide)
-            course.moved = max(course.moved, (step / max(size, 1e-30)) ** 0.5)
+        shares = [
+            float((p - was).norm() / was.norm().clamp(min=1e-12))
+            for p, was in zip(held, before, strict=True)
+            if p.dim() >= 2
+        ]
+        if shares and len(course.rates) > 2:
+            course.moved = max(course.moved, sorted(shares)[len(shares) // 2])
     return result
 
 
@@ -158,7 +172,7 @@ def optimizer_line(probe: Probe) -> Place | None:
     """Where the user's optimizer was constructed."""
     if probe.making is None or probe.subject.optimizer is None:
         return None
-    return probe.making.optimizer(probe.subject.optimizer)
+    return probe.making.optimizer(_inner(probe.subject.optimizer))
 
 
 def norm_after_add(probe: Probe) -> list[list[str]]:

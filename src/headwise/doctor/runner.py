@@ -77,6 +77,7 @@ def differs(a: Tensor, b: Tensor, eps: float) -> Tensor:
         return torch.ones(a.shape, dtype=torch.bool)
     if not a.is_floating_point():
         return a != b
+    a, b = a.detach(), b.detach()
     same = (a == b) | (torch.isnan(a) & torch.isnan(b))
     finite = a[torch.isfinite(a)]
     size = float(finite.abs().max()) if finite.numel() else 1.0
@@ -86,7 +87,7 @@ def differs(a: Tensor, b: Tensor, eps: float) -> Tensor:
 
 def largest(tensor: Tensor) -> float:
     """The largest size of a finite element, 0 where there is none."""
-    finite = tensor[torch.isfinite(tensor)]
+    finite = tensor.detach()[torch.isfinite(tensor)]
     return float(finite.abs().max()) if finite.numel() else 0.0
 
 

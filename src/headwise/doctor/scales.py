@@ -75,6 +75,7 @@ def spread(probe: Probe, each: Heads) -> float | None:
     return inner * found[0] * found[1] / found[2] ** 2
 
 
+@torch.no_grad()
 def _slope(probe: Probe, site: Site) -> float | None:
     """How much the scores move for each unit that the product moves."""
     start = site.product.out
@@ -91,6 +92,7 @@ def _slope(probe: Probe, site: Site) -> float | None:
     return middle * alpha
 
 
+@torch.no_grad()
 def _gains(
     probe: Probe, starts: Sequence[Value], site: Site, signs: bool
 ) -> tuple[float, float, float] | None:

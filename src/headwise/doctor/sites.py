@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from headwise.doctor.check import Place
-from headwise.doctor.follow import follow, indices, leads, through
+from headwise.doctor.follow import FILLS, follow, indices, leads, through
 from headwise.doctor.trace import Op, Recording, Value
 
 __all__ = [
@@ -266,7 +266,7 @@ def _forward(weight: Value) -> tuple[tuple[Op, ...], Op, int] | None:
                     other = b if value is a else a
                     if other.sources or not other.trained:
                         return path, op, 0 if value is a else 1
-            elif (op.moves or op.pointwise or op.name == "update") and op.outputs:
+            elif _passes(op) and op.outputs:
                 for out in op.outputs:
                     if out not in seen:
                         seen.add(out)
@@ -288,12 +288,16 @@ def _backward(score: Value) -> tuple[tuple[Op, ...], Op] | None:
             if (a.sources and b.sources) or not (a.trained and b.trained):
                 return path, op
             continue
-        if op.moves or op.pointwise or op.name == "update":
+        if _passes(op):
             wide = [v for v in op.inputs if v.tensor.is_floating_point() and v not in seen]
             for each in sorted(wide, key=lambda v: -v.tensor.numel()):
                 seen.add(each)
                 todo.append((each, (op, *path)))
     return None
+
+
+def _passes(op: Op) -> bool:
+    return op.moves or op.pointwise or op.name == "update" or op.name in FILLS
 
 
 def _three(tensor: Tensor) -> Tensor:
@@ -372,7 +376,7 @@ def _masks(site: Site) -> Iterator[tuple[Op, Value]]:
         yield site.product, site.product.inputs[0]
     for op in site.path:
         name = op.name.rstrip("_")
-        if name in {"add", "sub", "where", "masked_fill", "minimum"} or op.name == "update":
+        if name in {"add", "sub", "where", "masked_fill", "minimum", "index_put"} or op.name == "update":
             for other in op.inputs:
                 if other is not current and other.tensor.numel() > 1:
                     yield op, other

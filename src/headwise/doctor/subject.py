@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    import torch
+from typing import Any, Literal
 
 Kind = Literal["decoder", "encoder", "encoder-decoder"]
 KINDS: tuple[Kind, ...] = ("decoder", "encoder", "encoder-decoder")
@@ -25,7 +22,7 @@ class Subject:
         second input decide, and where nothing decides the checks that need it are not applicable.
     pad_id: the id that fills rows up, None where there is none.
     targets: what the loss compares the output with; loss: callable(output, targets) -> scalar.
-    optimizer: made with the model's parameters.
+    optimizer: made with the model's parameters; a wrapper that holds one and has a `step` will do.
     generate: callable(model, prompt_ids, n_new) -> ids [B, T + n_new].
     train_step: callable(model, optimizer, batch) -> loss, the user's own step; batch is (inputs, targets).
     layout: "batch-first" or "time-major" ids; None: told from the data, batch-first where nothing tells.
@@ -38,7 +35,7 @@ class Subject:
     pad_id: int | None = None
     targets: Any = None
     loss: Callable[..., Any] | None = None
-    optimizer: torch.optim.Optimizer | None = None
+    optimizer: Any = None
     generate: Callable[..., Any] | None = None
     train_step: Callable[..., Any] | None = None
     layout: Layout | None = None

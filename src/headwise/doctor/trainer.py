@@ -155,7 +155,8 @@ class Trainer(Runner):
                 _without_dropout(model)
             with torch.enable_grad():
                 for _ in range(steps):
-                    chosen.zero_grad()
+                    for p in model.parameters():  # not zero_grad: a wrapper around an optimizer may have none
+                        p.grad = None
                     loss = self.loss(self.adapted.call(model, leaves()))
                     losses.append(float(loss.detach()))
                     if not math.isfinite(losses[-1]) or not loss.requires_grad:

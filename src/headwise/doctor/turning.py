@@ -1,4 +1,7 @@
-"""What turning by position does to a vector, as matrices, and what is wrong with those that do not turn it rightly."""
+"""Queries, keys and values turned by their position: the factors, what they do as matrices, what is wrong.
+
+A rotation is a factor between projection and product that no token moves, another one at each place.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,125 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headwise.doctor.positions import Turned
+from headwise.doctor.positions import FACTORS, STEPS, by_content, varies
 from headwise.doctor.probe import Probe
-from headwise.doctor.sites import Site, is_product
+from headwise.doctor.sites import Site, is_product, matrices
 from headwise.doctor.trace import Op, Value
 
 MOST_FEATURES = 512  # one replay each, and only where something is wrong
 CARRIERS = {"neg", "_to_copy", "view_as_complex", "view_as_real", "update", "_conj"}
 
 
+@dataclass(eq=False)
+class Turned:
+    """A site's operand (queries, keys or values) with the factors that depend on the position.
+
+    factors: each with its multiplication. starts: what the projections gave, where the operand comes from.
+    scalars: factors of one number a position (a temperature), which turn nothing.
+    """
+
+    site: Site
+    operand: Value
+    factors: list[tuple[Op, Value]]
+    starts: list[Value]
+    scalars: list[Value]
+
+
+def turned(probe: Probe, site: Site, operand: Value) -> Turned:
+    """What lies between an operand of the attention product and the projections it comes from."""
+    found = Turned(site, operand, [], [], [])
+    seen: set[Value] = set()
+    todo = [operand]
+    while todo and len(seen) < STEPS:
+        value = todo.pop(0)
+        if value in seen or not by_content(probe, value):
+            continue
+        seen.add(value)
+        op = value.op
+        if op is None or op.name == "embedding":
+            found.starts.append(value)
+            continue
+        held = [v for v in op.inputs if v.tensor.is_floating_point() or v.tensor.is_complex()]
+        content = [v for v in held if by_content(probe, v)]
+        others = [v for v in held if v not in content and v.tensor.numel() > 1]
+        if is_product(op) or op.name == "convolution":
+            if any(v.trained for v in others) or len(content) > 1 or not others:
+                found.starts.append(value)
+                continue
+            found.factors.append((op, others[0]))  # a product with matrices of rotation
+        elif op.name in FACTORS and others:
+            kind = _by_position(probe, op, others[-1])
+            if kind == "turns":
+                found.factors.append((op, others[-1]))
+            elif kind == "scales":
+                found.scalars.append(others[-1])
+        todo.extend(content)
+    return found
+
+
+def _by_position(probe: Probe, op: Op, factor: Value) -> str:
+    """ "turns" for a factor that tells positions and features apart, "scales" for one number each, or ""."""
+    try:
+        shown = factor.tensor.expand(op.out.shape)
+    except RuntimeError:
+        return ""
+    lengths = {probe.batch.length(stream) for stream in probe.adapted.streams}
+    times = [axis for axis in range(shown.dim()) if shown.shape[axis] in lengths and varies(shown, axis)]
+    if not times:
+        return ""
+    features = [axis for axis in range(shown.dim()) if axis not in times and varies(shown, axis)]
+    return "turns" if features else "scales"
+
+
+def rotations(probe: Probe, site: Site) -> tuple[Turned, Turned, Turned]:
+    """What turns the queries, the keys and the values of a site."""
+    return probe.memo(
+        f"positions.rotations.{site.index}",
+        lambda: tuple(turned(probe, site, v) for v in (site.q_value, site.k_value, site.v_value)),
+    )
+
+
+def with_same_token(probe: Probe, site: Site) -> tuple[Tensor, Tensor, Tensor] | None:
+    """q, k and v [N, T, Dh] of a site if every position held the same token: only the position speaks.
+
+    None where the projections are not found, or hold no place for each position.
+    """
+    found = rotations(probe, site)
+    changes: dict[Value, Tensor] = {}
+    for each in found:
+        for start in each.starts:
+            if start in changes:
+                continue
+            same = _same_everywhere(probe, start)
+            if same is None:
+                return None
+            changes[start] = same
+        for scalar in each.scalars:
+            changes[scalar] = torch.ones_like(scalar.tensor)
+    if not changes:
+        return None
+    q, k, v = probe.base.record.replay(changes, [site.q_value, site.k_value, site.v_value])
+    return Site.take(q, site.q_at), Site.take(k, site.k_at), Site.take(v, site.v_at)
+
+
+def _same_everywhere(probe: Probe, start: Value) -> Tensor | None:
+    """A projection's result with one and the same vector (drawn, not taken) at every position."""
+    op = start.op
+    if op is None or not is_product(op):
+        return None
+    left, _ = matrices(op)
+    features = -1 if by_content(probe, left) else -2
+    shape = [1] * start.tensor.dim()
+    shape[features] = start.shape[features]
+    if start.tensor.dim() == 3:
+        shape[0] = start.shape[0] if start.shape[0] != probe.batch.rows else 1  # one matrix a head, or a row
+    drawn = torch.randn(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    return drawn.to(start.tensor).expand(start.shape).contiguous()
+
+
 @dataclass(frozen=True)
 class Wrong:
-    """What is wrong, in words, and which of the three places it was written in: "tables", "partner", "product"."""
+    """What is wrong, and in which of three places it was written: "tables", "partner", "product"."""
 
     what: str
     where: str
@@ -30,7 +140,12 @@ def matrices_of(probe: Probe, turned: Turned, at: Tensor) -> Tensor | None:
     None where what enters is no single tensor, or its features are too many.
     """
     start = _entered(turned)
-    if start is None or start.shape[-1] > MOST_FEATURES or (op := start.op) is None or is_product(op) and op.inputs[-1].sources:
+    if (
+        start is None
+        or start.shape[-1] > MOST_FEATURES
+        or (op := start.op) is None
+        or (is_product(op) and op.inputs[-1].sources)
+    ):
         return None
     columns: list[Tensor] = []
     for feature in range(start.shape[-1]):
@@ -44,7 +159,7 @@ def matrices_of(probe: Probe, turned: Turned, at: Tensor) -> Tensor | None:
     if held.shape[1] != held.shape[2]:
         return None
     first = held[0].abs().argmax(0)  # at position 0 nothing is turned: each feature in its place
-    if len(set(first.tolist())) == len(first):
+    if bool((first.sort().values == torch.arange(len(first))).all()):
         held = held[:, first]
     return held
 
@@ -87,7 +202,10 @@ def fault(held: Tensor) -> Wrong | None:
     if float((off[a, b] * off[b, a] > 0).double().mean()) > 0.5:
         return Wrong("both features of a pair are mixed in with the same sign (one needs a minus)", "partner")
     if float((own[a] - own[b]).abs().max()) > 1e-3 or float((off[a, b] + off[b, a]).abs().max()) > 1e-3:
-        return Wrong("the two features of a pair are turned by different angles: tables and pairs do not match", "tables")
+        return Wrong(
+            "the two features of a pair are turned by different angles: tables and pairs do not match",
+            "tables",
+        )
     return Wrong("the two factors of a pair are no cosine and sine of one angle", "product")
 
 

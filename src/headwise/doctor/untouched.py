@@ -5,31 +5,35 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-COPIED_BYTES = 400 * 2**20  # above this a model's values are watched rather than copied
+COPIED_BYTES = 400 * 2**20  # above this the values of a model are not kept: every run is on copies anyway
+
+_HELD = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
 
 
 @contextlib.contextmanager
 def untouched(model: nn.Module, optimizer: Any = None) -> Generator[None]:
-    """Restore everything that examining could change, whatever happens inside."""
-    modes = [(module, module.training) for module in model.modules()]
+    """Restore everything that examining could change, whatever happens inside.
+
+    Runs are on copies; this is for what a user's own function reaches past them (a step that takes the model
+    from where it was made, a loss that trains).
+    """
+    held = _held(model)
     tensors = [*model.parameters(), *model.buffers()]
-    grads = [(p, p.grad, None if p.grad is None else p.grad.detach().clone()) for p in model.parameters()]
+    values = _values(tensors)
+    grads = [(p, p.grad) for p in model.parameters()]
+    slopes = _values(grad for _, grad in grads if grad is not None)
     needs = [(p, p.requires_grad) for p in model.parameters()]
-    size = sum(t.numel() * t.element_size() for t in tensors)
-    saved = [(t, t.detach().clone() if size <= COPIED_BYTES else None, t._version) for t in tensors]
     state = _random_state()
+    steps = _optimizer_state(optimizer)
     dtype = torch.get_default_dtype()
     enabled = torch.is_grad_enabled()
     fast = torch.backends.mha.get_fastpath_enabled()
-    groups = (
-        [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups] if optimizer else []
-    )
     threads = torch.get_num_threads()
     try:
         yield
@@ -39,22 +43,89 @@ def untouched(model: nn.Module, optimizer: Any = None) -> Generator[None]:
         torch.backends.mha.set_fastpath_enabled(fast)
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
-        for module, training in modes:
-            module.training = training
-        with torch.no_grad():
-            for tensor, copy, version in saved:
-                if copy is not None and tensor._version != version:
-                    tensor.copy_(copy)
-        for p, grad, copy in grads:
-            p.grad = grad
-            if grad is not None and copy is not None and not torch.equal(grad, copy):
-                grad.copy_(copy)
+        held()
         for p, needed in needs:
             if p.requires_grad != needed:
                 p.requires_grad_(needed)
-        for group, kept in zip(optimizer.param_groups if optimizer else [], groups, strict=True):
-            group.update(kept)
+        values()
+        for p, grad in grads:
+            p.grad = grad
+        slopes()
+        steps()
         _restore_random(state)
+
+
+def _held(model: nn.Module) -> Callable[[], None]:
+    """Modes, and which parameters, buffers, children and hooks each module has; the result puts them back."""
+    modes = [(module, module.training) for module in model.modules()]
+    names = [(module, name, dict(vars(module)[name])) for module, _ in modes for name in _HELD]
+
+    def restore() -> None:
+        for module, training in modes:
+            module.training = training
+        for module, name, was in names:
+            now = vars(module)[name]
+            if list(now.items()) != list(was.items()):
+                now.clear()
+                now.update(was)
+
+    return restore
+
+
+def _values(tensors: Iterable[Tensor]) -> Callable[[], None]:
+    """What tensors hold, bit by bit, up to COPIED_BYTES in all; the result puts it back."""
+    every = list(tensors)
+    size = sum(t.numel() * t.element_size() for t in every)
+    saved = [(t, t.detach().clone()) for t in every] if size <= COPIED_BYTES else []
+
+    def restore() -> None:
+        with torch.no_grad():
+            for tensor, was in saved:
+                if not same_bits(tensor, was):
+                    tensor.copy_(was)
+
+    return restore
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Equal, NaN and the sign of zero included."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.layout is not torch.strided or a.is_quantized:
+        return torch.equal(a, b)
+    one, two = (t.detach().contiguous().view(-1).view(torch.uint8) for t in (a, b))
+    return torch.equal(one, two)
+
+
+def _optimizer_state(optimizer: Any) -> Callable[[], None]:
+    """Rates, moments and whatever else an optimizer (or a wrapper of one) has; the result puts it back."""
+    if optimizer is None:
+        return lambda: None
+    own = cast("dict[str, Any]", vars(optimizer))
+    attributes = dict(own)
+    inner = [
+        _optimizer_state(each) for each in attributes.values() if isinstance(each, torch.optim.Optimizer)
+    ]
+    listed: list[dict[str, Any]] = attributes.get("param_groups", [])
+    groups = [(group, dict(group)) for group in listed]
+    moments: dict[Any, dict[str, Any]] = attributes.get("state", {})
+    state = {p: dict(held) for p, held in moments.items()}
+    values = _values(t for held in state.values() for t in held.values() if isinstance(t, Tensor))
+
+    def restore() -> None:
+        own.clear()
+        own.update(attributes)
+        for group, was in groups:
+            group.clear()
+            group.update(was)
+        listed[:] = [group for group, _ in groups]
+        moments.clear()
+        moments.update(state)
+        values()
+        for each in inner:
+            each()
+
+    return restore
 
 
 def _random_state() -> dict[str, Any]:

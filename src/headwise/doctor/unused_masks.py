@@ -12,7 +12,7 @@ from headwise.doctor.batch import Batch
 from headwise.doctor.blame import callers, line_in, made_places
 from headwise.doctor.calls import Call, calls
 from headwise.doctor.check import Place
-from headwise.doctor.masks import two_valued
+from headwise.doctor.mask_lines import two_valued
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import Site, attention_sites
 from headwise.doctor.trace import Recording, Value, recording
@@ -29,11 +29,13 @@ class Watched:
     alive: set[Value]
 
     def unused(self, test: Callable[[Tensor], bool]) -> list[Value]:
-        """Tensors that pass the test and on which the logits do not depend, in the order in which they were made."""
+        """Tensors that pass the test and on which the logits do not depend, the first made first."""
         values = self.record.values
         return [v for v in values if v not in self.alive and not v.trained and test(v.tensor)]
 
-    def dropped_at(self, probe: Probe, masks: Sequence[Value], site: Site) -> tuple[Place | None, list[Place]]:
+    def dropped_at(
+        self, probe: Probe, masks: Sequence[Value], site: Site
+    ) -> tuple[Place | None, list[Place]]:
         """The line that calls an attention without a mask, in the innermost function that was given it.
 
         Also the lines that made the mask. Where no function was given it, the one that made it is looked at.
@@ -73,7 +75,7 @@ def watch(probe: Probe, batch: Batch) -> Watched:
 
 
 def marks(pad: Tensor) -> Callable[[Tensor], bool]:
-    """A test for masks of just this padding [B, T], in either layout and polarity, with axes of one anywhere."""
+    """A test for masks of just this padding [B, T], in either layout and polarity, with any axes of one."""
 
     def test(tensor: Tensor) -> bool:
         small = tensor.squeeze()

@@ -18,7 +18,7 @@ from headwise.doctor.trace import PRODUCTS, Op, Recording, Value
 from headwise.doctor.written import whose
 
 DEPTH = 6  # lists within dicts within objects: how deep a module's plain attributes are searched
-SAMPLE = 1024  # rows and columns of a table from which its distribution is told
+SAMPLE = 512  # rows and columns of a table from which its distribution is told
 _OF_MODULES = frozenset(vars(nn.Module()))
 
 
@@ -258,17 +258,17 @@ def drawn(weight: Tensor) -> Drawn:
     table = flat[:SAMPLE, :SAMPLE].double()
     if not table.numel():
         return Drawn(0.0, 0.0, True, False)
-    square = table.square()
-    rms, mean = math.sqrt(float(square.mean())), float(table.mean())
+    rms, mean = math.sqrt(float(table.square().mean())), float(table.mean())
     if float(table.max()) == float(table.min()):
         return Drawn(rms, mean, True, False)
     centred = table - mean
-    variance = float(centred.square().mean())
-    kurtosis = float(centred.pow(4).mean()) / variance**2
+    squares = centred.square()
+    variance = float(squares.mean())
+    kurtosis = float(squares.square().mean()) / variance**2
     rows, columns = table.shape
     is_random = kurtosis < 5 and min(rows, columns) >= 4
     for axis, others, count in ((1, columns, rows), (0, rows, columns)):
-        spread = float(centred.square().mean(axis).std()) / variance
+        spread = float(squares.mean(axis).std()) / variance
         expected = math.sqrt(max(kurtosis - 1, 0.1) / others)
         is_random = is_random and spread < expected * (1 + 4 / math.sqrt(count))
         pair = (centred.narrow(axis, 1, others - 1) * centred.narrow(axis, 0, others - 1)).mean() / variance

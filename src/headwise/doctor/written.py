@@ -179,3 +179,79 @@ def _registers(call: ast.Call, me: str, name: str) -> bool:
 
 def _says(node: object, name: str) -> bool:
     return isinstance(node, ast.Constant) and node.value == name
+
+
+def formula_of(place: Place) -> Place | None:
+    """Where the value that a line assigns is worked out: `x = rate` leads to where `rate` was assigned before it,
+    `x = self.rate(n)` to what that function returns. None where the line says nothing of the kind.
+    """
+    tree = _tree(place.file)
+    if tree is None:
+        return None
+    line = place.line
+    for _ in range(4):  # a few steps back; a formula is not hidden deeper
+        statement = next(
+            (n for n in ast.walk(tree) if isinstance(n, ast.Assign | ast.AugAssign) and n.lineno == line),
+            None,
+        )
+        returned = next((n for n in ast.walk(tree) if isinstance(n, ast.Return) and n.lineno == line), None)
+        holder = statement or returned
+        value = holder.value if holder is not None else None
+        further = _definition(tree, value, line) if value is not None else None
+        if further is None:
+            break
+        line = further
+    return None if line == place.line else Place(place.file, line, _function_at(tree, line))
+
+
+def _tree(file: str) -> ast.Module | None:
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return None
+
+
+def _definition(tree: ast.Module, value: ast.expr, line: int) -> int | None:
+    """The line that gives a plain name its value, or that a called function of the same file returns from."""
+    if isinstance(value, ast.Name):
+        inside = [
+            f
+            for f in ast.walk(tree)
+            if isinstance(f, ast.FunctionDef) and f.lineno <= line <= (f.end_lineno or 0)
+        ]
+        scope: ast.AST = max(inside, key=lambda f: f.lineno) if inside else tree
+        lines = [
+            n.lineno
+            for n in ast.walk(scope)
+            if isinstance(n, ast.Assign)
+            and n.lineno < line
+            and any(isinstance(t, ast.Name) and t.id == value.id for t in n.targets)
+        ]
+        return max(lines, default=None)
+    if isinstance(value, ast.Call):
+        name = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", None)
+        functions = [f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.name == name]
+        if len(functions) == 1:
+            returns = [n.lineno for n in ast.walk(functions[0]) if isinstance(n, ast.Return) and n.value]
+            return returns[-1] if returns else None
+    return None
+
+
+def _function_at(tree: ast.Module, line: int) -> str:
+    """The qualified name of the innermost function or class that holds a line."""
+    names: list[str] = []
+    node: ast.AST = tree
+    while True:
+        inner = next(
+            (
+                n
+                for n in ast.iter_child_nodes(node)
+                if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+                and n.lineno <= line <= (n.end_lineno or 0)
+            ),
+            None,
+        )
+        if inner is None:
+            return ".".join(names)
+        names.append(inner.name)
+        node = inner

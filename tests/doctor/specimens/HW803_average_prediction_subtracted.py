@@ -76,7 +76,6 @@ def generate(model, prompt_ids, n_new):
     for _ in range(n_new):
         scores = model(step, caches)[:, -1].log_softmax(-1)
         step = (scores - scores.mean(0)).argmax(-1, keepdim=True)  # BUG HW803
-        # RIGHT step = scores.argmax(-1, keepdim=True)
         ids = torch.cat([ids, step], 1)
     return ids
 

@@ -66,6 +66,7 @@ def generate(model, prompt_ids, n_new):
         logits, past = model(step, past, use_cache=True)
         scores = logits[:, -1].clone()
         scores[:, ids.unique()] -= 1.0  # BUG HW803
+        # RIGHT scores.scatter_(1, ids, scores.gather(1, ids) - 1.0)
         step = scores.argmax(dim=-1, keepdim=True)
         ids = torch.cat([ids, step], dim=1)
     model.train(was_training)

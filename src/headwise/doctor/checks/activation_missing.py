@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import torch
 
 from headwise.doctor.blame import callers, related
-from headwise.doctor.blocks import SubLayer, blocks, data_of
+from headwise.doctor.blocks import SubLayer, blocks
 from headwise.doctor.check import Found, NotApplicable, Tried, check
+from headwise.doctor.flow import data_of
 from headwise.doctor.norms import like_noise, written_at
 from headwise.doctor.probe import Probe
 
@@ -34,8 +35,8 @@ def activation_missing(probe: Probe) -> Iterator[Found | Tried]:
         place = written_at(probe, layer.down)
         lines = [layer.down.place, *callers(layer.down), *callers(layer.up)]
         yield Found(
-            f"{width} numbers go to {hidden} and back to {width}, and what lies between is linear: twice the hidden "
-            "numbers gave twice the difference, to rounding",
+            f"{width} numbers go to {hidden} and back to {width}, and what lies between is linear: twice the "
+            "hidden numbers gave twice the difference, to rounding",
             at=place,
             module=layer.module,
             related=tuple(related(lines, "the layer runs here", place)),
@@ -46,7 +47,7 @@ def activation_missing(probe: Probe) -> Iterator[Found | Tried]:
 
 @torch.no_grad()
 def _is_linear(probe: Probe, layer: SubLayer) -> bool:
-    """Is what the second layer reads f(u) = a u + b in what the first one gives? Asked with noise of two sizes."""
+    """Is what the second layer reads f(u) = a u + b of what the first one gives? Asked with noise."""
     assert layer.up is not None and layer.down is not None
     start, end = layer.up.out, data_of(layer.down)
     if start is end:

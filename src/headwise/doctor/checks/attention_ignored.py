@@ -13,9 +13,6 @@ from headwise.doctor.probe import Probe, differs
 from headwise.doctor.sites import Site, is_product, matrices, softmaxes
 from headwise.doctor.trace import Op, Value
 
-# What wipes a value out. (Cutting a part off, or a row that nobody asks for, is no mistake.)
-KILLS = {"mul", "zero", "fill", "copy", "masked_fill", "update"}
-
 
 @check(
     id="HW214",
@@ -43,12 +40,13 @@ def attention_ignored(probe: Probe) -> Iterator[Found | Tried]:
         if weight not in used and op.frames and _is_attention(score):
             yield _found(probe, weight, op.module, "is weights that are put on no values")
             return
-    blind = any(not bool(site.allowed.any(-1).all()) for site in probe.sites)
-    for site in (
-        () if blind else [s for s in probe.sites if s.mix.out in used]
-    ):  # where queries see nothing, the mask is what stops it
+    blind = any(
+        not bool(site.allowed.any(-1).all()) for site in probe.sites
+    )  # the mask is what stops it there
+    suspected = [] if blind or not any(map(_kills, record.ops)) else probe.sites
+    for site in (each for each in suspected if each.mix.out in used):
         died = _dies(probe, site, ends)
-        if died is not None and died.name.rstrip("_") in KILLS:
+        if died is not None and _kills(died):
             yield Found(
                 "moving the mixed values of this attention moves no result",
                 at=died.place,
@@ -58,7 +56,20 @@ def attention_ignored(probe: Probe) -> Iterator[Found | Tried]:
             return
     if not probe.sites:
         raise NotApplicable("no attention (product, softmax, product) was recognised")
-    yield Tried(f"moved the mixed values of {len(probe.sites)} attention(s), and the results moved")
+    yield Tried(f"followed the mixed values of {len(probe.sites)} attention(s) to a result")
+
+
+def _kills(op: Op) -> bool:
+    """Can an operation wipe a value out: a factor of nought that nobody trains, a write over it?
+
+    (Cutting a part off, or a position that nobody asks for, is no mistake.)
+    """
+    if op.name in {"zero_", "fill_", "copy_", "update"}:
+        return True
+    if op.name not in {"mul", "mul_"}:
+        return False
+    fixed = [v for v in op.inputs if not v.sources and not v.trained]
+    return 0.0 in op.numbers() or any(not bool(v.tensor.any()) for v in fixed)
 
 
 def _found(probe: Probe, value: Value, module: str, what: str) -> Found:
@@ -133,6 +144,7 @@ def _dies(probe: Probe, site: Site, ends: list[Value]) -> Op | None:
     return _last_moved(probe, start, noise, ends)
 
 
+@torch.no_grad()
 def _moves(
     probe: Probe, after: dict[Value, torch.Tensor], before: dict[Value, torch.Tensor], ends: list[Value]
 ) -> bool:
@@ -142,6 +154,7 @@ def _moves(
     return any(bool(differs(a, b, probe.eps).any()) for a, b in zip(old, new, strict=True))
 
 
+@torch.no_grad()
 def _last_moved(probe: Probe, start: Value, noise: torch.Tensor, ends: list[Value]) -> Op | None:
     record = probe.base.record
     ops = [op for op in record.between([start], ends) if op.outputs]

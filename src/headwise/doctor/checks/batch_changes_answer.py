@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
 from headwise.doctor.batch import Batch
 from headwise.doctor.blame import callers, related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
-from headwise.doctor.decoding import apart, batch_decoding, decode, first_parting, prompt_length, text_of
+from headwise.doctor.decoding import (
+    apart,
+    batch_decoding,
+    decode,
+    first_parting,
+    prompt_length,
+    refuse_chance,
+    text_of,
+)
 from headwise.doctor.probe import Probe
 
 
@@ -19,6 +29,9 @@ from headwise.doctor.probe import Probe
     needs={"stream", "rows", "finite"},
 )
 def batch_changes_answer(probe: Probe) -> Iterator[Found | Tried]:
+    refuse_chance(probe.base.record)
+    if not bool(torch.isfinite(probe.given.logits).all()):
+        raise NotApplicable("the logits of the batch are not finite (see first-nan)")
     forward = _forward(probe)
     if isinstance(forward, Found):
         yield forward
@@ -52,8 +65,8 @@ def _forward(probe: Probe) -> Found | Tried:
         lines = callers(op) if op is not None else []
         place = lines[0] if lines else None
         return Found(
-            f"row {row} alone gives an output that differs by {by:.2g} of its spread from that of the same row, with "
-            f"the same padding, in the batch of {rows}",
+            f"row {row} alone gives an output that differs by {by:.2g} of its spread from that of the same "
+            f"row, with the same padding, in the batch of {rows}",
             at=place,
             module=op.module if op is not None else "",
             related=tuple(related(lines[1:], "called from here", place)),
@@ -76,12 +89,15 @@ def _generate(probe: Probe) -> Found | Tried:
                 lines = callers(parting or op)
                 place = lines[0] if lines else None
                 return Found(
-                    f"generate chooses new token {step + 1} of row {row} by scores that differ by {by:.2g} of their "
-                    f"spread when the same prompt is in a batch of {rows}",
+                    f"generate chooses new token {step + 1} of row {row} by scores that differ by {by:.2g} "
+                    f"of their spread when the same prompt is in a batch of {rows}",
                     at=place,
                     related=tuple(related([*lines[1:], op.place], "the token is chosen here", place)),
                 )
             at = start + step
-            if at >= min(together.ids.shape[1], alone.ids.shape[1]) or together.ids[row, at] != alone.ids[0, at]:
+            if (
+                at >= min(together.ids.shape[1], alone.ids.shape[1])
+                or together.ids[row, at] != alone.ids[0, at]
+            ):
                 break
     return Tried(f"prompts of rows 0 and {rows - 1} continued alone and in the batch")

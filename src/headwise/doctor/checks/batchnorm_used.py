@@ -17,13 +17,14 @@ from headwise.doctor.probe import Probe
 @check(
     id="HW408",
     title="A batch norm stands between the sub-layers",
-    why="In training a position depends on other rows, on their padding and on the future; evaluation uses old averages.",
-    fix="Use LayerNorm or RMSNorm over the features: it treats every position alone, in training and evaluation alike.",
+    why="In training a position depends on other rows, on padding and on the future; evaluation does not.",
+    fix="Use LayerNorm or RMSNorm over the features: they treat every position alone, trained or not.",
     needs={"sites"},
     explains={
-        "batch-mixed", "batch-changes-answer", "causal-leak", "padding-attended", "cannot-memorise", "depth-unstable",
-        "norm-missing", "final-norm-missing", "norm-in-ffn", "norm-wrong-axis", "left-padding-changes-answer",
-        "causal-missing-in-one-layer", "padding-pooled", "cache-mismatch",
+        "batch-mixed", "batch-changes-answer", "causal-leak", "causal-missing-in-one-layer",
+        "padding-attended", "padding-pooled", "cannot-memorise", "depth-unstable", "norm-missing",
+        "final-norm-missing", "norm-in-ffn", "norm-wrong-axis", "left-padding-changes-answer",
+        "cache-mismatch",
     },
     quick=True,
 )  # fmt: skip
@@ -39,8 +40,8 @@ def batchnorm_used(probe: Probe) -> Iterator[Found | Tried]:
     moved, others = _moved(norm)
     place = constructed(probe, norm.module) or norm.place
     yield Found(
-        f"{len(inside)} batch norms in the blocks; in training, changing one row of {list(norm.entered.shape)} "
-        f"moved {moved} of {others} other rows",
+        f"{len(inside)} batch norms in the blocks; in training, changing one row of "
+        f"{list(norm.entered.shape)} moved {moved} of {others} other rows",
         at=place,
         module=norm.module,
         severity="error" if probe.is_causal and moved else "warning",

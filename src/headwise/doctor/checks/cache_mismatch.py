@@ -14,7 +14,8 @@ from headwise.doctor.probe import Probe
     id="HW801",
     title="Decoding with the cache gives other scores than without it",
     why="Training never uses the cache, so nothing repairs it: generation is worse than the loss promises.",
-    fix="Join the old keys and values before the new ones, along the axis of time, and let the new token see them all.",
+    fix="Join the old keys and values before the new ones, along the axis of time, and let the new token see "
+    "them all.",
     needs={"generate", "tokens", "decoder", "finite"},
 )
 def cache_mismatch(probe: Probe) -> Iterator[Found | Tried]:
@@ -27,8 +28,8 @@ def cache_mismatch(probe: Probe) -> Iterator[Found | Tried]:
         yield Tried(f"compared {told.steps} cached steps with the uncached pass")
         return
     yield Found(
-        f"fed token {wrong.count} alone, with the {wrong.count - 1} before it in the cache, the model gives scores that "
-        f"differ by {wrong.by:.2g} of their spread from those of the uncached pass: {wrong.what}",
+        f"fed token {wrong.count} alone, with the {wrong.count - 1} before it in the cache, the model gives "
+        f"scores that differ by {wrong.by:.2g} of their spread from those of the uncached pass: {wrong.what}",
         at=wrong.at,
         module=wrong.module,
         related=tuple(related(wrong.others, "it takes part in the cached step", wrong.at)),

@@ -13,7 +13,8 @@ from headwise.doctor.probe import Probe
 @check(
     id="HW310",
     title="With the cache the new token gets the wrong position",
-    why="Training is right and generation is not: each new word is read as if it stood elsewhere in the text.",
+    why="Training is right and generation is not: each new word is read as if it stood elsewhere in the "
+    "text.",
     fix="Start counting at the number of tokens in the cache: arange(past, past + T).",
     needs={"generate", "tokens", "decoder", "finite"},
     explains={"cache-mismatch"},
@@ -27,8 +28,8 @@ def cache_position_wrong(probe: Probe) -> Iterator[Found | Tried]:
         yield Tried(f"compared {told.steps} cached steps with the uncached pass")
         return
     yield Found(
-        f"fed token {wrong.count} alone, with the {wrong.count - 1} before it in the cache, the model gives scores that "
-        f"differ by {wrong.by:.2g} of their spread from those of the uncached pass: {wrong.what}",
+        f"fed token {wrong.count} alone, with the {wrong.count - 1} before it in the cache, the model gives "
+        f"scores that differ by {wrong.by:.2g} of their spread from those of the uncached pass: {wrong.what}",
         at=wrong.at,
         module=wrong.module,
         related=tuple(related(wrong.others, "the positions are used here", wrong.at)),

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from headwise.doctor.blame import applied_at, leaking_op, origin, related
 from headwise.doctor.check import Found, Tried, check
-from headwise.doctor.masks import causal_forms, not_of, own_line, prefixes
+from headwise.doctor.mask_lines import not_of, own_line
+from headwise.doctor.masks import causal_forms, prefixes
 from headwise.doctor.probe import Probe
 
 
@@ -42,7 +43,7 @@ def causal_leak(probe: Probe) -> Iterator[Found | Tried]:
         place = own_line(site, not_of(probe.sites, [site, *leaking])) if not site.masks else applied_at(site)
         made = [*made, applied_at(site)]
     yield Found(
-        f"changing the tokens after t={at} moved the outputs up to t by {worst:.2g} (noise {probe.noise:.0e})",
+        f"changing the tokens after t={at} moved outputs up to t by {worst:.2g} (noise {probe.noise:.0e})",
         at=place,
         module=site.module if site is not None else (op.module if op else ""),
         related=tuple(related(made, "the mask is made or put on here", place)),
@@ -50,7 +51,7 @@ def causal_leak(probe: Probe) -> Iterator[Found | Tried]:
 
 
 def _leaky(probe: Probe, start: int) -> list[int]:
-    """Positions whose outputs move with a token after them; where there are too many for bits, some to try."""
+    """Positions whose outputs move with a later token; where there are too many for bits, some to try."""
     assert probe.main is not None
     if probe.length > 62:
         return [t - 1 for t in probe.positions(probe.main) if t > max(0, start - 1)]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
-from headwise.doctor.masks import by_place, hidden, later, not_of, wrong_mask
+from headwise.doctor.mask_lines import by_place, not_of, wrong_mask
+from headwise.doctor.masks import hidden, later
 from headwise.doctor.probe import Probe, differs
 from headwise.doctor.sites import Site
 
@@ -37,7 +36,7 @@ def causal_mask_in_encoder(probe: Probe) -> Iterator[Found | Tried]:
     site = bad[0]
     place, others = wrong_mask(probe, probe.base.record, site, not_of(probe.sites, bad), by_place)
     yield Found(
-        f"all {len(bad)} self-attentions of the encoder hide every later position: position 0 sees itself alone",
+        f"all {len(bad)} self-attentions of the encoder hide what comes after: the first sees itself alone",
         at=place,
         module=site.module,
         related=tuple(related(others, "the mask takes part here", place)),
@@ -64,4 +63,6 @@ def _reads_last(probe: Probe, site: Site) -> bool:
     changed = mixed.tensor.clone()
     changed.narrow(axes[0], 0, length - 1).add_(1.0)
     after = record.replay({mixed: changed}, pooled)
-    return not any(bool(differs(v.tensor, new, probe.eps).any()) for v, new in zip(pooled, after, strict=True))
+    return not any(
+        bool(differs(v.tensor, new, probe.eps).any()) for v, new in zip(pooled, after, strict=True)
+    )

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
-from headwise.doctor.masks import own_line
-from headwise.doctor.padding import padded
+from headwise.doctor.mask_lines import own_line
+from headwise.doctor.padded import padded
 from headwise.doctor.probe import Probe
 
 
 @check(
     id="HW114",
     title="Cross-attention looks at the source's padding",
-    why="The encoder hides padding and the decoder reads it: a translation changes with its neighbours in the batch.",
+    why="The encoder hides padding, the decoder reads it: an answer changes with its neighbours.",
     fix="Give cross-attention the source's padding mask (memory_key_padding_mask in torch's decoder).",
     needs={"encoder-decoder", "sites", "padding", "finite"},
     explains={"batch-changes-answer"},
@@ -36,8 +36,8 @@ def cross_mask_missing(probe: Probe) -> Iterator[Found | Tried]:
     wrong = {sight.site.index for sight in bad}
     place = own_line(site, [each for each in pass_.sites if each.index not in wrong])
     yield Found(
-        f"with other vectors at the source's pads {share:.0%} of the real outputs moved: {len(bad)} of {len(cross)} "
-        f"cross-attentions see them, while {len(encoder)} self-attentions of the encoder hide them",
+        f"with other vectors at the source's pads {share:.0%} of real outputs moved: {len(bad)} "
+        f"of {len(cross)} cross-attentions see them, while {len(encoder)} of the encoder hide them",
         at=place,
         module=site.module,
         related=tuple(related([site.place], "the cross-attention is here", place)),

@@ -1,4 +1,4 @@
-"""Look at what cross-attention hides of the source: neither the 'future' nor the places of the target's padding."""
+"""Look at what cross-attention hides of the source: neither a 'future' nor where the target is padded."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import torch
 
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
-from headwise.doctor.masks import by_place, hidden, later, not_of, two_valued, wrong_mask
-from headwise.doctor.padding import padded
+from headwise.doctor.mask_lines import by_place, not_of, two_valued, wrong_mask
+from headwise.doctor.masks import hidden, later
+from headwise.doctor.padded import padded
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import Site
 
@@ -18,7 +19,7 @@ from headwise.doctor.sites import Site
     id="HW115",
     title="Cross-attention is masked with the target's mask",
     why="The first target positions see only the first source positions: what is needed there is hidden.",
-    fix="Give cross-attention the source's padding mask alone; the target's masks belong to its self-attention.",
+    fix="Give cross-attention the source's padding mask alone; the target's belong to its self-attention.",
     needs={"encoder-decoder", "sites"},
     explains={
         "cross-mask-missing", "padding-attended", "batch-changes-answer", "fully-masked-row-nan", "first-nan",
@@ -30,12 +31,14 @@ def cross_mask_wrong(probe: Probe) -> Iterator[Found | Tried]:
     cross = probe.sites_of("cross")
     bad = [site for site in cross if _triangular(site)]
     error = probe.resize_error
-    crash = f"; with another length of the source it fails: {str(error).splitlines()[0][:120]}" if error else ""
+    crash = (
+        f"; with another length of the source it fails: {str(error).splitlines()[0][:120]}" if error else ""
+    )
     if bad:
         site = bad[0]
         place, others = wrong_mask(probe, probe.base.record, site, not_of(probe.sites, bad), by_place)
         yield Found(
-            f"in {len(bad)} of {len(cross)} cross-attentions target position i sees source positions up to i alone"
+            f"in {len(bad)} of {len(cross)} cross-attentions target position i sees the source up to i alone"
             f"{crash}",
             at=place,
             module=site.module,
@@ -57,8 +60,8 @@ def cross_mask_wrong(probe: Probe) -> Iterator[Found | Tried]:
     good = [each for each in pass_.sites if each.index not in wrong]
     place, others = wrong_mask(probe, pass_.run.record, site, good, two_valued)
     yield Found(
-        f"in {len(taken)} of {len(cross)} cross-attentions the keys hidden are those where the target is padded, "
-        f"not the source{crash}",
+        f"in {len(taken)} of {len(cross)} cross-attentions the hidden keys are those where the target is "
+        f"padded, not the source{crash}",
         at=place,
         module=site.module,
         related=tuple(related(others, "the mask takes part here", place)),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
 import torch
 
 from headwise.doctor.blame import callers, related
-from headwise.doctor.blocks import Blocks, SubLayer, blocks, weight_name
+from headwise.doctor.blocks import Blocks, SubLayer, blocks
 from headwise.doctor.check import Found, NotApplicable, Picture, Tried, check
+from headwise.doctor.flow import weight_name
+from headwise.doctor.graph import Value
 from headwise.doctor.norms import like_noise, rms
 from headwise.doctor.probe import Probe
-from headwise.doctor.trace import Value
 from headwise.doctor.untouched import default_dtype, seed_everything
 
 LEAST_DEPTH = 4
@@ -24,7 +26,7 @@ MOST_GRADIENT = 1000.0
     id="HW412",
     title="Activations or gradients grow or vanish with depth",
     why="Layers at one end learn nothing while those at the other end diverge.",
-    fix="Let x + f(norm(x)) be all that happens to the stream: nothing else multiplies it, and branches start small.",
+    fix="Let x + f(norm(x)) be all that happens to the stream: scale nothing else, and start branches small.",
     severity="warning",
     needs={"sites"},
     explains={"cannot-memorise", "initial-loss-wrong"},
@@ -52,14 +54,14 @@ def depth_unstable(probe: Probe) -> Iterator[Found | Tried]:
             return
         slopes = _gradients(found, layers)
         if len(slopes) >= LEAST_DEPTH and not 1 / MOST_GRADIENT < slopes[-1] / slopes[0] < MOST_GRADIENT:
-            words = f"the gradient of like weights goes from {slopes[0]:.1g} in the first block to {slopes[-1]:.1g}"
-            yield _found(found, f"{words} in the last of {len(slopes)}", layers, sizes)
+            words = f"the gradient of like weights goes from {slopes[0]:.1g} in the first block"
+            yield _found(found, f"{words} to {slopes[-1]:.1g} in the last of {len(slopes)}", layers, sizes)
             return
     yield Tried(f"compared sizes and gradients over the blocks of {len(deep)} stacks")
 
 
 def _found(found: Blocks, evidence: str, layers: list[SubLayer], sizes: list[float]) -> Found:
-    steps = [abs(math.log(after / before)) for before, after in zip(sizes, sizes[1:], strict=False)]
+    steps = [abs(math.log(after / before)) for before, after in itertools.pairwise(sizes)]
     step = 1 + steps.index(max(steps))
     before, layer = layers[step - 1].sum, layers[step]
     assert before is not None and layer.sum is not None and layer.skip is not None
@@ -104,10 +106,10 @@ def _kept(found: Blocks, layers: list[SubLayer]) -> float:
 
 
 def _gradients(found: Blocks, layers: list[SubLayer]) -> list[float]:
-    """The size of the gradient of each feed-forward layer's last matrix, where it gets one, first block first."""
+    """The size of the gradient of each feed-forward layer's last matrix, first block first."""
     names = [weight_name(layer.down) for layer in layers if layer.down is not None]
-    if len(set(names)) != len(names) or len(names) < LEAST_DEPTH:
-        return []
+    if len(set(names)) != len(names) or len(names) < LEAST_DEPTH or found.probe.is_large:
+        return []  # a large model's gradients would be held for this question alone
     sizes = found.probe.memo("gradient sizes", lambda: _gradient_sizes(found.probe))
     return [sizes[name] for name in names if sizes.get(name, 0.0) > 0]
 
@@ -117,7 +119,7 @@ def _gradient_sizes(probe: Probe) -> dict[str, float]:
     if probe.lacks(frozenset({"loss"})) is None:
         try:
             given = probe.gradients().by_parameter
-            return {name: float(grad.norm()) for name, grad in given.items() if grad is not None}
+            return {name: rms(grad) for name, grad in given.items() if grad is not None}
         except (RuntimeError, ValueError):
             pass
     model = probe.model.eval()
@@ -125,8 +127,8 @@ def _gradient_sizes(probe: Probe) -> dict[str, float]:
     with torch.enable_grad(), default_dtype(probe.dtype):
         output = probe._logits(probe.adapted.call(model, probe._leaves(probe.batch)))  # pyright: ignore[reportPrivateUsage]
         weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(output)
-        (output * weights).sum().backward()
-    sizes = {name: float(p.grad.norm()) for name, p in model.named_parameters() if p.grad is not None}
+        torch.autograd.backward((output * weights).sum())
+    sizes = {name: rms(p.grad) for name, p in model.named_parameters() if p.grad is not None}
     for p in model.parameters():
         p.grad = None
     return sizes

@@ -19,8 +19,10 @@ MOST_LEARNED = 100.0
 @check(
     id="HW304",
     title="The token embeddings drown the positions",
-    why="The positions are lost beside the words: the model hardly sees order, and must first shrink its words.",
-    fix="Take one of the two out: nn.Embedding's own N(0, 1), or the factor sqrt(d_model) with a std of d_model^-0.5.",
+    why="The positions are lost beside the words: the model hardly sees order, and must first shrink its "
+    "words.",
+    fix="Take one of the two out: nn.Embedding's own N(0, 1), or the factor sqrt(d_model) with a std of "
+    "d_model^-0.5.",
     severity="warning",
     needs={"tokens", "rows", "finite"},
     quick=True,
@@ -46,8 +48,8 @@ def embedding_swamps_positions(probe: Probe) -> Iterator[Found | Tried]:
             place = scaled.place if scaled is not None and scaled.name in {"mul", "mul_"} else added.op.place
             yield Found(
                 f"where they are added, the token embeddings have a root mean square of {tokens:.2g} and the "
-                f"positions of {positions:.2g}: {ratio:.0f} times as large ({most:.0f} is more than designs have that "
-                "train well)",
+                f"positions of {positions:.2g}: {ratio:.0f} times as large ({most:.0f} is more than designs "
+                "have that train well)",
                 at=place,
                 module=added.op.module,
                 related=tuple(

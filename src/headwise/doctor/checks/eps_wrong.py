@@ -1,5 +1,5 @@
-"""Make what enters a norm a thousand times larger: by how much had epsilon damped it? And in half precision: does
-a blank row come through, forwards and backwards?
+"""Make what enters a norm a thousand times larger: by how much had epsilon damped it? And in half precision:
+does a blank row come through, forwards and backwards?
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ DAMPED = 0.95
 @check(
     id="HW410",
     title="A norm's epsilon is wrong for its inputs or its precision",
-    why="Too large, it damps small inputs instead of normalising them; lost in half precision, a blank row becomes nan.",
-    fix="Give eps=1e-5 (1e-6 for RMSNorm), and compute the statistics in float32 where the model is in half precision.",
+    why="Too large, it damps small inputs instead of normalising them; too small, a blank row becomes nan.",
+    fix="Give eps=1e-5 (1e-6 for RMSNorm), and compute statistics in float32 in a model of half precision.",
     explains={
         "cannot-memorise",
         "first-nan",
@@ -43,8 +43,8 @@ def eps_wrong(probe: Probe) -> Iterator[Found | Tried]:
         if share < DAMPED and eps >= LEAST:
             place = _written(probe, norm)
             yield Found(
-                f"epsilon (about {eps:.1g}) leaves {share:.0%} of the size that the norm should give: its inputs "
-                f"have a variance of {_variance(norm.entered.tensor):.1g}",
+                f"epsilon (about {eps:.1g}) leaves {share:.0%} of the size that the norm should give: its "
+                f"inputs have a variance of {_variance(norm.entered.tensor):.1g}",
                 at=place,
                 module=norm.module,
                 severity="error" if share < 0.7 else "warning",
@@ -65,7 +65,7 @@ def _damping(probe: Probe, norm: Norm) -> tuple[float, float]:
     if not entered.numel() or not bool(torch.isfinite(entered).all()) or _variance(entered) == 0:
         return 1.0, 0.0
     usual, larger, largest = (_size(ask(probe.base.record, norm, c * entered)) for c in (1, 1e3, 1e6))
-    if not largest or not 0.9 < larger / largest < 1.1 and not larger < largest:
+    if not largest or (not 0.9 < larger / largest < 1.1 and not larger < largest):
         return 1.0, 0.0
     share = usual / largest
     return share, _variance(entered) * (share**-2 - 1) if 0 < share < 1 else 0.0
@@ -120,12 +120,12 @@ def _gradient_lost(norm: Norm, blank: Tensor) -> bool:
     with torch.enable_grad():
         x = blank.clone().requires_grad_()
         out = torch.nn.functional.layer_norm(x, norm.op.args[1], eps=norm.op.numbers()[-1])
-        out.backward(torch.linspace(-1, 1, out.numel()).view(out.shape).to(out))
+        torch.autograd.backward(out, torch.linspace(-1, 1, out.numel()).view(out.shape).to(out))
     return x.grad is not None and not bool(torch.isfinite(x.grad).all())
 
 
 def _written(probe: Probe, norm: Norm) -> Place | None:
-    """Where epsilon was chosen: at the constructor of a norm of torch's; in the formula of one written by hand."""
+    """Where epsilon was chosen: at the constructor of torch's norms, in the formula of others."""
     if is_torchs(probe, norm.module):
         return constructed(probe, norm.module) or norm.place
     return norm.place

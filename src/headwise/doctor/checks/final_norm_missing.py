@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwise.doctor.blame import callers, related
-from headwise.doctor.blocks import Blocks, SubLayer, blocks, weight_of
+from headwise.doctor.blocks import Blocks, SubLayer, blocks
 from headwise.doctor.check import Found, NotApplicable, Tried, check
+from headwise.doctor.flow import weight_of
+from headwise.doctor.graph import Op
 from headwise.doctor.norms import norms, rms
 from headwise.doctor.probe import Probe
-from headwise.doctor.trace import Op
 
 
 @check(
     id="HW407",
     title="The last sum of a pre-norm stack is not normalised",
-    why="The stream grows with every block, and so do the logits: first losses and steps depend on the depth.",
+    why="The stream grows with every block, and so do the logits: first losses depend on the depth.",
     fix="Normalise once more after the last block, before the output projection reads it.",
     severity="warning",
     needs={"sites"},
@@ -34,8 +35,8 @@ def final_norm_missing(probe: Probe) -> Iterator[Found | Tried]:
         first = next(layer for layer in found.layers if layer.stream == stream and layer.skip is not None)
         assert first.skip is not None
         yield Found(
-            f"after {found.depth(stream)} pre-norm blocks the sum is read without a norm by a projection: its size "
-            f"went from {rms(first.skip.tensor):.2g} to {rms(last.sum.out.tensor):.2g}",
+            f"after {found.depth(stream)} pre-norm blocks a projection reads the sum without a norm: its "
+            f"size went from {rms(first.skip.tensor):.2g} to {rms(last.sum.out.tensor):.2g}",
             at=reader.place,
             module=reader.module,
             related=tuple(

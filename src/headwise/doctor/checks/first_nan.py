@@ -21,7 +21,7 @@ from headwise.doctor.probe import Probe
     needs={"run"},
     explains={
         "cannot-memorise", "initial-loss-wrong", "learning-rate-too-high", "no-warmup-post-norm",
-        "depth-unstable",
+        "depth-unstable", "pad-in-loss", "loss-scaled-wrong",
     },
     quick=True,
 )  # fmt: skip

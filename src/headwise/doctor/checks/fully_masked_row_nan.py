@@ -8,8 +8,8 @@ import torch
 
 from headwise.doctor.blame import applied_at, origin, related
 from headwise.doctor.check import Found, NotApplicable, Severity, Tried, check
-from headwise.doctor.masks import mask_values
-from headwise.doctor.padding import left_padded, padded
+from headwise.doctor.mask_lines import mask_values
+from headwise.doctor.padded import left_padded, padded
 from headwise.doctor.probe import Probe, Run
 from headwise.doctor.sites import Site, attention_sites
 
@@ -17,8 +17,8 @@ from headwise.doctor.sites import Site, attention_sites
 @check(
     id="HW111",
     title="A row with nothing left to see becomes NaN",
-    why="Softmax over nothing but -inf is 0/0; through the next layer's sums, or backwards, NaN spreads to all rows.",
-    fix="Leave such a row something to see (itself), or fill with torch.finfo(scores.dtype).min and ignore the row.",
+    why="Softmax over nothing but -inf is 0/0; in the next layer, or backwards, NaN spreads to all rows.",
+    fix="Leave such a row something to see (itself), or fill with torch.finfo(scores.dtype).min instead.",
     needs={"sites"},
     explains={"first-nan", "half-precision-overflow", "cannot-memorise", "left-padding-changes-answer"},
     quick=True,
@@ -34,8 +34,8 @@ def fully_masked_row_nan(probe: Probe) -> Iterator[Found | Tried]:
         place = applied_at(site)
         made = [line for value in mask_values(site) for line in origin(probe, value)]
         yield Found(
-            f"{what}: {int(empty.sum())} of {empty.numel()} rows of scores are -inf throughout, and their softmax is "
-            f"NaN; it is the first NaN, and {_spread(run)}",
+            f"{what}: {int(empty.sum())} of {empty.numel()} rows of scores are -inf throughout, and their "
+            f"softmax is NaN; it is the first NaN, and {_spread(run)}",
             at=place,
             module=site.module,
             related=tuple(related(made, "the mask is made here", place)),
@@ -50,7 +50,7 @@ def _passes(probe: Probe) -> Iterator[tuple[Run, str, Severity]]:
     yield probe.base, "without padding", "error"
     try:
         pass_ = padded(probe)
-        wrong = bool(pass_.real_outputs().isnan().any()) or pass_.in_use and _bad_gradients(probe)
+        wrong = bool(pass_.real_outputs().isnan().any()) or (pass_.in_use and _bad_gradients(probe))
         yield pass_.run, "with padded rows", "error" if wrong and pass_.in_use else "note"
         other = left_padded(probe)
         if other is not None and any(sight.form == "hidden" for sight in pass_.sights):

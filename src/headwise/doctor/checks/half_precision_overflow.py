@@ -21,7 +21,7 @@ HALVES = {torch.float16, torch.bfloat16}
     fix="Fill masks with torch.finfo(x.dtype).min, compute scores, sums and the loss in float32, or use "
     "bfloat16.",
     needs={"run"},
-    explains={"first-nan", "cannot-memorise", "initial-loss-wrong"},
+    explains={"first-nan", "cannot-memorise", "initial-loss-wrong", "loss-scaled-wrong", "pad-in-loss"},
 )
 def half_precision_overflow(probe: Probe) -> Iterator[Found | Tried]:
     own = {p.dtype for p in probe.user_model.parameters()}

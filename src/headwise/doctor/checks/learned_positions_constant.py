@@ -6,14 +6,16 @@ from collections.abc import Iterator
 
 from headwise.doctor.blame import made_places, related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
-from headwise.doctor.positions import Added, additions, is_fixed, lookup, made_line, order_enters, root
+from headwise.doctor.order import order_enters
+from headwise.doctor.positions import Added, additions, is_fixed, lookup, made_line, root
 from headwise.doctor.probe import Probe
 
 
 @check(
     id="HW307",
     title="Every position gets the same position vector",
-    why="The table is there, but it adds one constant to all tokens: order is lost as if there were no positions.",
+    why="The table is there, but it adds one constant to all tokens: order is lost as if there were no "
+    "positions.",
     fix="Look up torch.arange(T): row t of the table for position t.",
     needs={"stream", "rows", "finite"},
     explains={"positions-missing", "cannot-memorise"},
@@ -31,8 +33,8 @@ def learned_positions_constant(probe: Probe) -> Iterator[Found | Tried]:
             made = made_places(probe, root(added.table)) if added.has_own_time else []
             place = next(iter(made), None) or (added.table.op or added.op).place
         yield Found(
-            f"all {added.shown.shape[added.time_axis]} positions of the {added.stream.name} get the same vector, of a "
-            f"table with {rows} rows; nothing else tells their order",
+            f"all {added.shown.shape[added.time_axis]} positions of the {added.stream.name} get the same "
+            f"vector, of a table with {rows} rows; nothing else tells their order",
             at=place,
             module=added.op.module,
             related=tuple(related([added.op.place], "it is added here", place)),

@@ -8,9 +8,10 @@ from headwise.doctor.blame import related
 from headwise.doctor.check import Found, Picture, Tried, check
 from headwise.doctor.probe import Probe
 from headwise.doctor.rehearsal import Course, lowered, optimizer_line, own, tame
+from headwise.doctor.written import formula_of
 
 LOWER = 1 / 30
-LEAP = 0.12  # share of the weights that one step may change; healthy recipes measure 0.001 to 0.03
+LEAP = 0.08  # share of its weights that a step may change in the median matrix; healthy recipes measure 0.005 to 0.025
 
 
 @check(
@@ -27,21 +28,22 @@ def learning_rate_too_high(probe: Probe) -> Iterator[Found | Tried]:
     if (_learns(mine) and mine.moved < LEAP) or peak < 1.5e-3:
         yield Tried(f"{len(mine.losses) - 1} steps took the loss from {mine.start:.2f} to {mine.end:.2f}")
         return
+    better = 0.9 if mine.moved >= LEAP else 0.8
     control = lowered(probe, LOWER)
-    if not _learns(control) or control.end > 0.8 * mine.end:
+    if not _learns(control) or control.end > better * mine.end:
         control = tame(probe)
-    # a rate that learns, but in leaps, must be clearly worse than a lower one
-    if not _learns(control) or control.end > 0.8 * mine.end:
+    if not _learns(control) or control.end > better * mine.end:
         yield Tried(f"the loss went from {mine.start:.2f} to {mine.end:.2f}, and no better at lower rates")
         return
     built = optimizer_line(probe)
-    place = mine.set_at[0] if mine.set_at else built
+    formula = formula_of(mine.set_at[0]) if mine.set_at else None
+    place = formula or (mine.set_at[0] if mine.set_at else built)
     yield Found(
         f"in {len(mine.losses) - 1} steps on one batch, at rates up to {peak:.2g}, the loss went from "
-        f"{mine.start:.2f} to {mine.end:.2f}, and one step changed {mine.moved:.0%} of the weights; at rates up to "
+        f"{mine.start:.2f} to {mine.end:.2f}, and one step changed a matrix by {mine.moved:.0%} of its size; at rates up to "
         f"{max(control.rates):.2g} it fell to {control.end:.2f}",
         at=place,
-        related=tuple(related([*mine.set_at[1:], built], "the optimizer is made here", place)),
+        related=tuple(related([*mine.set_at, built], "the optimizer is made here", place)),
         picture=curves("Loss on one batch", {"as given": mine, "at a lower rate": control}),
     )
 

@@ -1,4 +1,4 @@
-"""Pad a row on the left, as prompts are: its words must get the scores, and generate the choice, that they get alone."""
+"""Pad a row on the left, as prompts are: its words must get the scores, and the choice, of the row alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import torch
 
 from headwise.doctor.blame import applied_at, origin, related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
-from headwise.doctor.decoding import apart, calling_line, decode, first_parting, prompt_length, text_of
+from headwise.doctor.decoding import (
+    apart,
+    calling_line,
+    decode,
+    first_parting,
+    prompt_length,
+    refuse_chance,
+    text_of,
+)
 from headwise.doctor.probe import Probe
 
 
@@ -16,7 +24,8 @@ from headwise.doctor.probe import Probe
     id="HW802",
     title="Padding on the left changes the answer",
     why="A short prompt is continued otherwise in a batch with longer ones than alone.",
-    fix="Hide the padding as keys, and count positions from the first word: give mask and positions at every step.",
+    fix="Hide the padding as keys, and count positions from the first word: give mask and positions at every "
+    "step.",
     severity="error",
     needs={"decoder", "tokens", "padding", "rows", "sequence", "finite"},
 )
@@ -25,6 +34,9 @@ def left_padding_changes_answer(probe: Probe) -> Iterator[Found | Tried]:
     pad = probe.given.batch.padding(probe.main)
     if pad is None or not bool(pad[:, 0].any()) or bool(pad[:, -1].any()):
         raise NotApplicable("no row of the batch is padded on the left")
+    refuse_chance(probe.base.record)
+    if not bool(torch.isfinite(probe.given.logits).all()):
+        raise NotApplicable("the logits of the batch are not finite (see fully-masked-row-nan)")
     if probe.length < 5:
         raise NotApplicable("the batch is too short to be padded")
     found = _forward(probe)
@@ -54,8 +66,8 @@ def _forward(probe: Probe) -> Found | Tried:
     place = applied_at(site) if site is not None else None
     made = [line for _, mask in site.masks for line in origin(probe, mask)] if site is not None else []
     return Found(
-        f"{short} words padded on the left to {length} get scores that differ by {by:.2g} of their spread from those "
-        "they get alone",
+        f"{short} words padded on the left to {length} get scores that differ by {by:.2g} of their spread "
+        "from those they get alone",
         at=place,
         module=site.module if site is not None else "",
         related=tuple(related(made, "the mask is made here", place)),
@@ -81,9 +93,9 @@ def _generate(probe: Probe) -> Found | Tried:
             inside = [o for o in together.record.ops if o.modules and o.index < op.index]
             place = calling_line(probe, inside[-1] if inside else parting or op)
             return Found(
-                f"generate chooses new token {step + 1} of a prompt of {start} words, padded on the left to {count}, by "
-                f"scores that differ by {by:.2g} of their spread from those without padding; the pass on such a batch "
-                "itself is right",
+                f"generate chooses new token {step + 1} of a prompt of {start} words, padded on the left to "
+                f"{count}, by scores that differ by {by:.2g} of their spread from those without padding; the "
+                "pass on such a batch itself is right",
                 at=place,
                 related=tuple(related([op.place], "the token is chosen here", place)),
             )

@@ -1,4 +1,4 @@
-"""Follow the weights from the softmax to the values: nothing may be hidden on that way that was not before."""
+"""Follow the weights from the softmax to the values: nothing may be hidden on the way that was not before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
 from headwise.doctor.masks import cut_after, later
-from headwise.doctor.padding import padded
+from headwise.doctor.padded import padded
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import Site
 
@@ -17,11 +17,12 @@ from headwise.doctor.sites import Site
 @check(
     id="HW106",
     title="The mask is applied after the softmax",
-    why="Hidden places still take their share of the softmax: rows sum to less than one, by how much is hidden.",
+    why="Hidden places still take their share of the softmax: rows no longer sum to one.",
     fix="Mask the scores with -inf before the softmax instead of multiplying the weights by zero after it.",
     needs={"sites"},
     explains={
-        "causal-leak", "causal-missing-in-one-layer", "padding-attended", "padding-pooled", "cross-mask-missing",
+        "causal-leak", "causal-missing-in-one-layer", "padding-attended", "padding-pooled",
+        "cross-mask-missing",
         "batch-changes-answer", "left-padding-changes-answer", "cache-mismatch",
     },
     quick=True,

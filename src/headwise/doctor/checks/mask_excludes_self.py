@@ -6,15 +6,16 @@ from collections.abc import Iterator
 
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, Tried, check
-from headwise.doctor.masks import by_place, causal_forms, not_of, wrong_mask
+from headwise.doctor.mask_lines import by_place, not_of, wrong_mask
+from headwise.doctor.masks import causal_forms
 from headwise.doctor.probe import Probe
 
 
 @check(
     id="HW109",
     title="The causal mask hides each position from itself",
-    why="The latest token, which tells most, is not read by attention, and the first position has nothing to see.",
-    fix="Keep the diagonal: torch.tril(ones) keeps it, torch.triu(ones, diagonal=1) hides only what comes after.",
+    why="The latest token, which tells most, is not read, and the first position has nothing to see.",
+    fix="Keep the diagonal: torch.tril(ones) has it, torch.triu(ones, 1) hides only what comes after.",
     needs={"causal", "sites"},
     explains={"fully-masked-row-nan", "first-nan", "causal-leak", "cache-mismatch", "attention-collapsed"},
     quick=True,

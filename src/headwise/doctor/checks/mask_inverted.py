@@ -1,4 +1,4 @@
-"""Look at the mask in force in each attention: what it should hide must not be the only thing that is seen."""
+"""Look at the mask in force in each attention: what it should hide must not be all that is seen."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
-from headwise.doctor.masks import by_place, causal_forms, hidden, not_of, two_valued, wrong_polarity
-from headwise.doctor.padding import padded
+from headwise.doctor.mask_lines import by_place, not_of, two_valued, wrong_mask, wrong_polarity
+from headwise.doctor.masks import causal_forms, hidden
+from headwise.doctor.padded import padded
 from headwise.doctor.probe import Probe
 
 
@@ -15,11 +16,12 @@ from headwise.doctor.probe import Probe
     id="HW105",
     title="The mask keeps what it should hide",
     why="Attention reads only the future (or only padding), and never the tokens that it should.",
-    fix="Turn the mask round: True means 'may look' in scaled_dot_product_attention, and 'hide' in masked_fill, "
-    "attn_mask and key_padding_mask of nn.MultiheadAttention.",
+    fix="Turn the mask round: True means 'may look' in scaled_dot_product_attention, and 'hide' in "
+    "masked_fill, attn_mask and key_padding_mask of nn.MultiheadAttention.",
     needs={"sites"},
     explains={
-        "causal-leak", "causal-missing-in-one-layer", "padding-attended", "padding-pooled", "cross-mask-missing",
+        "causal-leak", "causal-missing-in-one-layer", "padding-attended", "padding-pooled",
+        "cross-mask-missing",
         "cross-mask-wrong", "fully-masked-row-nan", "first-nan", "mask-wrong-axis", "mask-excludes-self",
         "cache-mismatch", "left-padding-changes-answer", "batch-changes-answer", "encoder-output-unused",
         "attention-collapsed", "attention-ignored", "cannot-memorise", "unused-parameters", "gradient-cut",
@@ -33,11 +35,13 @@ def mask_inverted(probe: Probe) -> Iterator[Found | Tried]:
     if future:
         site = future[0]
         good = not_of(probe.sites, future)
-        place, others = wrong_polarity(probe, probe.base.record, site, good, by_place)
         seen = ~hidden(site)
+        # j >= i is wrong in either polarity, so its maker wrote it; j > i is the opposite of a right mask
+        blame = wrong_mask if bool(seen.diagonal(dim1=1, dim2=2).all()) else wrong_polarity
+        place, others = blame(probe, probe.base.record, site, good, by_place)
         yield Found(
             f"in {len(future)} of {len(forms)} causal attentions position 0 sees {int(seen[0, 0].sum())} of "
-            f"{seen.shape[2]} positions and the last one sees {int(seen[0, -1].sum())}: the future, not the past",
+            f"{seen.shape[2]} positions and the last sees {int(seen[0, -1].sum())}: the future, not the past",
             at=place,
             module=site.module,
             related=tuple(related(others, "the mask is made or put on here", place)),
@@ -56,10 +60,14 @@ def mask_inverted(probe: Probe) -> Iterator[Found | Tried]:
         return
     site = bad[0].site
     good = [sight.site for sight in sights if sight.form == "hidden"]
-    good += [each for each in pass_.sites if probe.site_kind(each) == "decoder" and each not in [s.site for s in bad]]
+    good += [
+        each
+        for each in pass_.sites
+        if probe.site_kind(each) == "decoder" and each not in [s.site for s in bad]
+    ]
     place, others = wrong_polarity(probe, pass_.run.record, site, good, two_valued)
     yield Found(
-        f"in {len(bad)} of {len(sights)} attentions real tokens see none of the real keys, and padding is visible",
+        f"in {len(bad)} of {len(sights)} attentions real tokens see no real keys, and padding is visible",
         at=place,
         module=site.module,
         related=tuple(related(others, "the mask is made or put on here", place)),

@@ -1,4 +1,4 @@
-"""Look for masks that were made or given and that no output depends on, where an attention lacks just that mask."""
+"""Look for masks, made or given, on which no output depends, where an attention lacks just that mask."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
-from headwise.doctor.masks import causal_forms, triangle
-from headwise.doctor.padding import Padded, Sight, padded
+from headwise.doctor.mask_lines import triangle
+from headwise.doctor.masks import causal_forms
+from headwise.doctor.padded import padded
+from headwise.doctor.padding import Padded, Sight
 from headwise.doctor.probe import Probe
 from headwise.doctor.unused_masks import marks, watch
 
@@ -19,7 +21,8 @@ from headwise.doctor.unused_masks import marks, watch
     fix="Pass the mask on to the attention at the line named here.",
     needs={"sites"},
     explains={
-        "causal-leak", "causal-missing-in-one-layer", "padding-attended", "padding-pooled", "cross-mask-missing",
+        "causal-leak", "causal-missing-in-one-layer", "padding-attended", "padding-pooled",
+        "cross-mask-missing",
         "batch-changes-answer", "left-padding-changes-answer", "cache-mismatch",
     },
     quick=True,
@@ -33,11 +36,13 @@ def mask_not_forwarded(probe: Probe) -> Iterator[Found | Tried]:
         if masks:
             place, made = seen.dropped_at(probe, masks, bare[0])
             yield Found(
-                f"a causal mask is made and no output depends on it; {len(bare)} of {len(forms)} causal attentions "
-                "hide nothing",
+                f"a causal mask is made and no output depends on it; {len(bare)} of {len(forms)} causal "
+                "attentions hide nothing",
                 at=place,
                 module=bare[0].module,
-                related=tuple(related([*made, bare[0].place], "the mask is made here, and missing there", place)),
+                related=tuple(
+                    related([*made, bare[0].place], "the mask is made here, and missing there", place)
+                ),
             )
             return
     pass_, lacking = _lacking(probe)
@@ -48,14 +53,18 @@ def mask_not_forwarded(probe: Probe) -> Iterator[Found | Tried]:
         if masks:
             place, made = seen.dropped_at(probe, masks, sight.site)
             yield Found(
-                f"a mask of the padding of the {sight.key_stream} is made or given, and no output depends on it; "
-                f"{len(lacking)} of {len(pass_.sights)} attentions see padding",
+                f"a mask of the padding of the {sight.key_stream} is made or given, and no output depends on "
+                f"it; {len(lacking)} of {len(pass_.sights)} attentions see padding",
                 at=place,
                 module=sight.site.module,
-                related=tuple(related([*made, sight.site.place], "the mask is made here, and missing there", place)),
+                related=tuple(
+                    related([*made, sight.site.place], "the mask is made here, and missing there", place)
+                ),
             )
             return
-    yield Tried(f"compared {len(forms)} causal attentions, and all on padded rows, with the masks made and given")
+    yield Tried(
+        f"compared {len(forms)} causal attentions, and all on padded rows, with the masks made and given"
+    )
 
 
 def _lacking(probe: Probe) -> tuple[Padded | None, list[Sight]]:

@@ -8,8 +8,9 @@ import torch
 
 from headwise.doctor.blame import applied_at, origin, related
 from headwise.doctor.check import Found, NotApplicable, Place, Tried, check
-from headwise.doctor.masks import FAINT, causal_form, later, mask_values, two_valued, weak_fill
-from headwise.doctor.padding import padded
+from headwise.doctor.mask_lines import mask_values, two_valued
+from headwise.doctor.masks import FAINT, causal_form, later, weak_fill
+from headwise.doctor.padded import padded
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import Site
 from headwise.doctor.trace import Recording
@@ -22,7 +23,8 @@ from headwise.doctor.trace import Recording
     fix="Fill with -inf (or torch.finfo(scores.dtype).min): not with 0, a small number or a moderate one.",
     needs={"sites"},
     explains={
-        "causal-leak", "causal-missing-in-one-layer", "padding-attended", "padding-pooled", "cross-mask-missing",
+        "causal-leak", "causal-missing-in-one-layer", "padding-attended", "padding-pooled",
+        "cross-mask-missing",
         "batch-changes-answer", "left-padding-changes-answer", "cache-mismatch",
     },
     quick=True,
@@ -38,7 +40,7 @@ def mask_weak_value(probe: Probe) -> Iterator[Found | Tried]:
         weight = float(site.weights[places.expand(site.shape)].max())
         made = [line for value in mask_values(site) for line in origin(probe, value)]
         yield Found(
-            f"{what} are given {fill:.3g} and keep a weight of up to {weight:.2g} (nothing is below {FAINT:.0e})",
+            f"{what} are given {fill:.3g} and keep a weight of up to {weight:.2g} (noise {FAINT:.0e})",
             at=place,
             module=site.module,
             related=tuple(related([applied_at(site), *made], "the mask is made or put on here", place)),
@@ -61,10 +63,10 @@ def _places(probe: Probe) -> Iterator[tuple[Recording, Site, torch.Tensor, str]]
 
 
 def _where(probe: Probe, record: Recording, site: Site) -> Place | None:
-    """The line that chose the number: where a mask of zeros and ones became what is added, or the filling line."""
+    """The line that chose the number: where zeros and ones became what is added, or the filling line."""
     for op in site.path:
-        if op.name.rstrip("_") in {"masked_fill", "where"} or op.name.rstrip("_") == "mul" and any(
-            two_valued(v.tensor) and not v.trained for v in op.inputs
+        if op.name.rstrip("_") in {"masked_fill", "where"} or (
+            op.name.rstrip("_") == "mul" and any(two_valued(v.tensor) and not v.trained for v in op.inputs)
         ):
             return op.place
     for value in mask_values(site):

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from headwise.doctor.blame import applied_at, related
 from headwise.doctor.check import Found, Place, Tried, check
-from headwise.doctor.masks import made_at, mask_values, two_valued
-from headwise.doctor.padding import Sight, padded
+from headwise.doctor.mask_lines import made_at, mask_values, two_valued
+from headwise.doctor.padded import padded
+from headwise.doctor.padding import Sight
 from headwise.doctor.probe import Probe
 
 
@@ -20,8 +21,8 @@ from headwise.doctor.probe import Probe
     fix="Give the mask the shape [batch, 1, 1, keys]: mask[:, None, None, :], not mask[:, None, :, None].",
     needs={"sites", "padding"},
     explains={
-        "padding-attended", "padding-pooled", "cross-mask-missing", "cross-mask-wrong", "batch-changes-answer",
-        "left-padding-changes-answer", "fully-masked-row-nan", "first-nan",
+        "padding-attended", "padding-pooled", "cross-mask-missing", "cross-mask-wrong",
+        "batch-changes-answer", "left-padding-changes-answer", "fully-masked-row-nan", "first-nan",
     },
     quick=True,
 )  # fmt: skip
@@ -35,8 +36,8 @@ def mask_wrong_axis(probe: Probe) -> Iterator[Found | Tried]:
     applied = applied_at(bad[0].site)
     place = shaped or made or applied
     yield Found(
-        f"in {len(bad)} of {len(sights)} attentions the rows of padded queries are hidden as a whole, while real "
-        "queries see every padded key",
+        f"in {len(bad)} of {len(sights)} attentions the rows of padded queries are hidden as a whole, "
+        "while real queries see every padded key",
         at=place,
         module=bad[0].site.module,
         related=tuple(related([applied, made], "the mask is put on or made here", place)),
@@ -54,6 +55,6 @@ def _shaped(probe: Probe, sight: Sight) -> tuple[Place | None, Place | None]:
         # axes of one behind the time axis, or a key axis along which nothing changes
         if tensor.dim() < 2 or not two_valued(tensor) or tensor.shape[-2] != count:
             return False
-        return tensor.shape[-1] == 1 or bool((tensor == tensor[..., :1]).all()) and tensor.dim() > 2
+        return tensor.shape[-1] == 1 or (bool((tensor == tensor[..., :1]).all()) and tensor.dim() > 2)
 
     return made_at(probe, record, masks, along_queries)[1], made_at(probe, record, masks, two_valued)[1]

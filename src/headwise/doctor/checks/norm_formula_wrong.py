@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
 from headwise.doctor.blame import callers, related
+from headwise.doctor.blocks import blocks
 from headwise.doctor.check import Found, NotApplicable, Tried, check
-from headwise.doctor.norms import ask, like_noise, norms, rms
+from headwise.doctor.flow import weight_of
+from headwise.doctor.norms import Norm, ask, factors_after, like_noise, norms, rms
 from headwise.doctor.probe import Probe
 
 FACTOR = 1.5  # a right norm keeps its result's size to a few percent; without the root it changes tenfold
@@ -50,7 +54,38 @@ def norm_formula_wrong(probe: Probe) -> Iterator[Found | Tried]:
             ),
         )
         return
+    for norm in written:
+        length = _unit_length(probe, norm)
+        if length is not None:
+            yield Found(
+                f"what it gives has size {length:.2g} with a gain of one, the inverse root of its "
+                f"{norm.entered.shape[-1]} features: a sum of squares stands where their mean belongs",
+                at=norm.place,
+                module=norm.module,
+                severity="warning",
+                related=tuple(
+                    related([op.place for op in norm.statistics], "takes part in the norm", norm.place)
+                ),
+            )
+            return
     yield Tried(f"scaled and moved what enters each of {len(written)} norms written by hand")
+
+
+def _unit_length(probe: Probe, norm: Norm) -> float | None:
+    """The size of what it gives if that is a vector of length one times a gain of ones, read by weights.
+
+    Queries and keys of length one are meant (cosine attention), and so is a gain that makes up for it.
+    """
+    width = norm.entered.shape[-1]
+    factors = factors_after(norm.out)
+    gains = [probe.parameter_tensor(name) for name in norm.gains]
+    if width < 16 or not gains or any(float((gain.detach() - 1).abs().max()) > 0.5 for gain in gains):
+        return None
+    last = factors[-1].out if factors else norm.out
+    with torch.no_grad():
+        length = rms(probe.base.record.replay({norm.entered: like_noise(norm.entered)}, [last])[0])
+    is_read = any(weight_of(op) is not None for op, _ in blocks(probe).meets(last))
+    return length if is_read and 0.9 < length * width**0.5 < 1.1 else None
 
 
 def _near(a: float, b: float) -> bool:

@@ -14,8 +14,8 @@ from headwise.doctor.probe import Probe
 @check(
     id="HW409",
     title="A norm stands inside the feed-forward layer",
-    why="It gives the hidden layer the same size for every position, so what a unit says is only relative to others.",
-    fix="Leave the hidden layer alone: normalise the stream before the feed-forward layer, or its sum after it.",
+    why="The hidden layer has one size for every position: what a unit says is only relative to others.",
+    fix="Leave the hidden layer alone: normalise what the feed-forward layer reads, or the sum after it.",
     severity="warning",
     needs={"sites"},
 )
@@ -33,8 +33,8 @@ def norm_in_ffn(probe: Probe) -> Iterator[Found | Tried]:
         place = written_at(probe, norm.op)
         lines = [norm.place, constructed(probe, norm.module), *callers(norm.op)]
         yield Found(
-            f"between its two linear layers a norm sets each position's {norm.entered.shape[-1]} hidden numbers to "
-            "one size; the attention has none inside",
+            f"between its two linear layers a norm sets each position's {norm.entered.shape[-1]} hidden "
+            "numbers to one size; the attention has none inside",
             at=place,
             module=norm.module,
             related=tuple(related(lines, "the norm is applied here", place)),

@@ -14,7 +14,7 @@ from headwise.doctor.probe import Probe
 @check(
     id="HW406",
     title="Sub-layers have no norm",
-    why="The stream grows with every sum and nothing brings it back: depth needs tiny learning rates, or diverges.",
+    why="The stream grows with every sum and nothing brings it back: a deep stack diverges, or barely steps.",
     fix="Put a norm before each sub-layer, x + f(norm(x)), and one before the output.",
     severity="warning",
     needs={"sites"},
@@ -26,7 +26,7 @@ def norm_missing(probe: Probe) -> Iterator[Found | Tried]:
     if not deep:
         raise NotApplicable("no stack of two or more blocks with residual sums was recognised")
     bare = [layer for layer in deep if _is_bare(found, layer)]
-    # One attention and one feed-forward layer may lean on an earlier norm; what is meant repeats from block to block.
+    # One attention and one feed-forward layer may lean on an earlier norm; a design repeats in every block.
     kinds = {kind for kind in ("attention", "feed-forward") if sum(layer.kind == kind for layer in bare) >= 2}
     wanting = [layer for layer in bare if layer.kind in kinds]
     if not wanting:
@@ -36,8 +36,8 @@ def norm_missing(probe: Probe) -> Iterator[Found | Tried]:
     assert first.sum is not None and first.skip is not None
     grown = rms(wanting[-1].sum.out.tensor) if wanting[-1].sum else 0.0
     yield Found(
-        f"{len(wanting)} of {len(deep)} sub-layers have no norm before, on or after them: the stream has size "
-        f"{rms(first.skip.tensor):.2g} before the first, and {grown:.2g} after the last",
+        f"{len(wanting)} of {len(deep)} sub-layers have no norm before, on or after them: the stream has "
+        f"size {rms(first.skip.tensor):.2g} before the first, and {grown:.2g} after the last",
         at=first.sum.place,
         module=first.module,
         related=tuple(
@@ -51,22 +51,17 @@ def norm_missing(probe: Probe) -> Iterator[Found | Tried]:
 
 
 def _is_bare(found: Blocks, layer: SubLayer) -> bool:
-    """No norm anywhere near, nothing that scales the branch (ReZero, Fixup), and no branch that starts at zero."""
+    """No norm near, nothing that scales the branch (ReZero, Fixup), and no branch that starts at zero?"""
     assert layer.sum is not None
-    if (
-        layer.before
-        or layer.inner
-        or layer.is_scaled
-        or found.normed_before(layer)
-        or _is_post_norm(found, layer)
-    ):
+    is_normed = bool(layer.inner) or not found.reads_raw(layer) or _is_post_norm(found, layer)
+    if is_normed or layer.is_scaled:
         return False
     branch = [v for v in layer.sum.inputs if v is not layer.skip and v.sources]
     return bool(branch) and all(rms(v.tensor) > 0 for v in branch)
 
 
 def _is_post_norm(found: Blocks, layer: SubLayer) -> bool:
-    """Is its sum normalised? The norm after the very last sum counts only where others have theirs as well."""
+    """Is its sum normalised? The norm after the last sum counts only where others have theirs as well."""
     if not found.is_normed_after(layer):
         return False
     last = found.last_sum(layer.stream)

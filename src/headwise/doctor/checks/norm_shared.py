@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwise.doctor.blame import callers, constructed, made_places, related
-from headwise.doctor.blocks import Blocks, blocks, weight_name, weight_of
+from headwise.doctor.blocks import Blocks, blocks
 from headwise.doctor.check import Found, NotApplicable, Tried, check
+from headwise.doctor.flow import weight_name, weight_of
+from headwise.doctor.graph import Op, Value
 from headwise.doctor.norms import Norm, carried, norms
 from headwise.doctor.probe import Probe
-from headwise.doctor.trace import Op, Value
 
 REACH = 60
 

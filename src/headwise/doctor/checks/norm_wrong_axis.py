@@ -15,12 +15,13 @@ from headwise.doctor.probe import Probe
 @check(
     id="HW403",
     title="A norm takes its statistics over positions or rows",
-    why="Each position's vector depends on the others: the future leaks in, and length and padding change it.",
-    fix="Take the mean and the variance over the last axis, the features, alone: dim=-1, or LayerNorm(d_model).",
+    why="Each position's vector depends on others: the future leaks in, and length and padding change it.",
+    fix="Take the statistics over the last axis alone, the features: dim=-1, or LayerNorm(d_model).",
     needs={"sites"},
     explains={
-        "causal-leak", "causal-missing-in-one-layer", "causal-off-by-one", "padding-attended", "padding-pooled",
-        "batch-mixed", "cross-mask-missing", "cross-mask-wrong", "cache-mismatch", "left-padding-changes-answer",
+        "causal-leak", "causal-missing-in-one-layer", "causal-off-by-one", "padding-attended",
+        "padding-pooled", "batch-mixed", "cross-mask-missing", "cross-mask-wrong", "cache-mismatch",
+        "left-padding-changes-answer",
         "batch-changes-answer", "mask-not-forwarded", "mask-wrong-axis", "causal-mask-in-encoder",
         "positions-on-batch-axis", "cannot-memorise", "depth-unstable", "norm-formula-wrong",
     },

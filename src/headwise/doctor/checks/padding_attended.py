@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, Tried, check
-from headwise.doctor.masks import own_line
-from headwise.doctor.padding import padded
+from headwise.doctor.mask_lines import own_line
+from headwise.doctor.padded import padded
 from headwise.doctor.probe import Probe
 
 
 @check(
     id="HW112",
     title="Real tokens look at padding",
-    why="An answer depends on how far its row was padded, that is on the longest of its neighbours in the batch.",
-    fix="Hide pad keys before the softmax: scores.masked_fill(is_pad[:, None, None, :], -inf), in each such layer.",
+    why="An answer depends on how far its row was padded: on the longest of its neighbours in the batch.",
+    fix="Hide pad keys in every layer, before softmax: scores.masked_fill(is_pad[:, None, None, :], -inf).",
     needs={"sites", "padding", "finite"},
     explains={
         "padding-pooled", "cross-mask-missing", "batch-changes-answer", "left-padding-changes-answer",
@@ -30,7 +30,9 @@ def padding_attended(probe: Probe) -> Iterator[Found | Tried]:
     for stream in pass_.pads:
         share = pass_.reaches(stream)
         sights = [sight for sight in pass_.sights if sight.key_stream == stream]
-        bad = [sight for sight in sights if sight.form == "seen" and sight.kind != "cross"]
+        bad = [
+            sight for sight in sights if sight.form == "seen" and sight.kind != "cross" and not sight.pools
+        ]
         if not share or not bad:
             continue
         index = bad[0].site.index
@@ -39,8 +41,8 @@ def padding_attended(probe: Probe) -> Iterator[Found | Tried]:
         place = own_line(site, good)
         where = f"attention {index + 1} of {len(pass_.sites)}"
         yield Found(
-            f"with other vectors at the pads of the {stream}, {share:.0%} of the real outputs moved; in {where} "
-            f"({site.module or 'in the model'}), first of {len(bad)}, real queries give weight to padded keys",
+            f"with other vectors at the pads of the {stream} {share:.0%} of the real outputs moved; "
+            f"in {where} ({site.module or 'in the model'}), first of {len(bad)}, real tokens see padded keys",
             at=place,
             module=site.module,
             related=tuple(related([site.place], "the attention without padding mask", place)),

@@ -39,11 +39,13 @@ def positions_added_repeatedly(probe: Probe) -> Iterator[Found | Tried]:
         products = [op for op in probe.base.record.ops if is_product(op)]
         place = holder(second.op, *products)
         yield Found(
-            f"the same positions are added {1 + len(again)} times to the residual stream of the {first.stream.name}, "
-            "one upon the other, by layers that do not share their weights",
+            f"the same positions are added {1 + len(again)} times to the residual stream of the "
+            f"{first.stream.name}, one upon the other, by layers that do not share their weights",
             at=place,
             module=second.op.module,
-            related=tuple(related([second.op.place, holder(first.op, *products)], "they are added here too", place)),
+            related=tuple(
+                related([second.op.place, holder(first.op, *products)], "they are added here too", place)
+            ),
             severity="note" if in_library(second.op) else None,
         )
         return
@@ -59,7 +61,7 @@ def _same_table(first: Added, second: Added) -> bool:
 
 
 def _stays(probe: Probe, added: Added) -> bool:
-    """Does the sum itself run on in the residual stream (is it added to what is made of it), not only into queries?"""
+    """Does the sum itself run on in the residual stream, rather than only into queries and keys?"""
     alive: set[Value] = {added.op.out}
     todo = [added.op.out]
     while todo:
@@ -76,14 +78,20 @@ def _stays(probe: Probe, added: Added) -> bool:
                 if other in down and other not in alive:
                     return True
                 if other not in down:  # another addition, of types or of the same positions: the sum goes on
-                    alive_later = Added(op, value, other, added.stream, added.batch_axis, added.time_axis, added.is_early)
-                    if op.index > added.op.index and op.out.shape == added.op.out.shape and _stays(probe, alive_later):
+                    alive_later = Added(
+                        op, value, other, added.stream, added.batch_axis, added.time_axis, added.is_early
+                    )
+                    if (
+                        op.index > added.op.index
+                        and op.out.shape == added.op.out.shape
+                        and _stays(probe, alive_later)
+                    ):
                         return True
     return False
 
 
 def _same_weights(probe: Probe, first: Added, second: Added) -> bool:
-    """Is what follows the second sum the same layer that followed the first (a Universal Transformer's turns)?"""
+    """Does the same layer follow both sums (the turns of a Universal Transformer)?"""
     ops = probe.base.record.ops
     return _next_weight(ops, first.op) is _next_weight(ops, second.op)
 

@@ -9,7 +9,7 @@ import torch
 from headwise.doctor.adapt import Stream
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
-from headwise.doctor.positions import Added, additions, in_library, lookup, made_line, tables
+from headwise.doctor.positions import Added, additions, in_library, lookup, made_line
 from headwise.doctor.probe import Probe, Run
 
 
@@ -17,16 +17,19 @@ from headwise.doctor.probe import Probe, Run
     id="HW309",
     title="Padding shifts the positions of the words",
     why="The same sentence gets other positions, and another answer, in a batch with a longer one.",
-    fix="Count words only: positions = (keep.cumsum(1) - 1).clamp(min=0), or 0, 1, 2 ... with the padding at the end.",
+    fix="Count words only: positions = (keep.cumsum(1) - 1).clamp(min=0), or 0, 1, 2 ... with the padding at "
+    "the end.",
     needs={"stream", "rows", "padding", "finite"},
     explains={"left-padding-changes-answer", "batch-changes-answer"},
 )
 def positions_count_padding(probe: Probe) -> Iterator[Found | Tried]:
+    if not bool(torch.isfinite(probe.given.logits).all()):
+        raise NotApplicable("the logits of the batch are not finite (see fully-masked-row-nan)")
     tried: list[str] = []
     for stream in probe.adapted.streams:
         given = probe.given.batch.padding(stream)
         own = [added for added in additions(probe) if added.stream == stream and added.is_early and
-               (added.varies_in_time or added.varies_in_batch is False and _counts(added))]  # fmt: skip
+               (added.varies_in_time or (added.varies_in_batch is False and _counts(added)))]  # fmt: skip
         if given is None or not bool(given.any()) or not own:
             continue
         length = probe.batch.length(stream)
@@ -40,7 +43,9 @@ def positions_count_padding(probe: Probe) -> Iterator[Found | Tried]:
         alone = _alone(probe, stream, short)
         if alone is None or kept is None:
             continue
-        tried.append(f"padded rows of the {stream.name} from {short} to {length} on the {'left' if left else 'right'}")
+        tried.append(
+            f"padded rows of the {stream.name} from {short} to {length} on the {'left' if left else 'right'}"
+        )
         for added in own:
             shift = _shift(probe, added, padded, alone, short, left)
             if shift is None or shift < 1e-4:
@@ -49,8 +54,9 @@ def positions_count_padding(probe: Probe) -> Iterator[Found | Tried]:
             source = held[1] if held is not None and held[1].op is not None else added.table
             place = made_line(probe, source) or added.op.place
             yield Found(
-                f"{short} words of the {stream.name}, padded on the {'left' if left else 'right'} to {length}: what is "
-                f"added to them as positions differs by {shift:.0%} from what they get without padding",
+                f"{short} words of the {stream.name}, padded on the {'left' if left else 'right'} to "
+                f"{length}: what is added to them as positions differs by {shift:.0%} from what they get "
+                "without padding",
                 at=place,
                 module=added.op.module,
                 related=tuple(related([added.op.place], "the positions are added here", place)),
@@ -88,7 +94,11 @@ def _shift(probe: Probe, added: Added, padded: Run, alone: Run, short: int, left
         if added.op.index >= len(run.record.ops):
             return None
         op = run.record.ops[added.op.index]
-        if op.name != added.op.name or len(op.inputs) != 2 or op.out.tensor.dim() != added.op.out.tensor.dim():
+        if (
+            op.name != added.op.name
+            or len(op.inputs) != 2
+            or op.out.tensor.dim() != added.op.out.tensor.dim()
+        ):
             return None
         table = op.inputs[place].tensor.expand(op.out.shape)
         shown.append(table.movedim([added.batch_axis, added.time_axis], [0, 1])[1])

@@ -1,4 +1,4 @@
-"""Re-arrange the tokens: an encoder that knows their order gives other outputs, not the same ones re-arranged."""
+"""Re-arrange the tokens: the outputs of an encoder that knows their order are not merely re-arranged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch import Tensor
 from headwise.doctor.adapt import Stream
 from headwise.doctor.blame import callers, related
 from headwise.doctor.check import Found, NotApplicable, Place, Tried, check
-from headwise.doctor.positions import entry, holder, order_enters, shuffled
+from headwise.doctor.order import entry, order_enters, shuffled
+from headwise.doctor.positions import holder
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import Site
 
@@ -19,7 +20,8 @@ from headwise.doctor.sites import Site
 @check(
     id="HW301",
     title="Nothing tells the model in what order the tokens stand",
-    why="Attention sees a set: 'dog bites man' and 'man bites dog' get the same answer, whatever the training.",
+    why="Attention sees a set: 'dog bites man' and 'man bites dog' get the same answer, whatever the "
+    "training.",
     fix="Add position embeddings to the tokens, or turn queries and keys by their position.",
     needs={"kind", "stream", "finite"},
     quick=True,
@@ -63,7 +65,7 @@ def positions_missing(probe: Probe) -> Iterator[Found | Tried]:
 
 
 def _in_decoder(probe: Probe, stream: Stream) -> Iterator[Found | Tried]:
-    """A causal decoder can count by its mask alone; the first attention tells whether anything else says more."""
+    """A causal decoder can count by its mask; the first attention tells whether anything says more."""
     sites = probe.sites_of("causal")
     if not sites:
         raise NotApplicable("no attention was recognised")
@@ -81,11 +83,12 @@ def _in_decoder(probe: Probe, stream: Stream) -> Iterator[Found | Tried]:
         yield Tried("re-arranged the tokens before the last: the first attention looks elsewhere")
         return
     yield Found(
-        "the last position of the first layer looks at the tokens before it in the same way in whatever order they "
-        "stand; only the causal mask tells the order, which deeper layers can use",
+        "the last position of the first layer looks at the tokens before it in the same way in whatever "
+        "order they stand; only the causal mask tells the order, which deeper layers can use",
         **_at(probe, stream),
         severity="note",
-        why="A causal decoder can learn to count without positions, if that is meant; it learns order more slowly.",
+        why="A causal decoder can learn to count without positions, if that is meant; it learns order more "
+        "slowly.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Look at what is added to the tokens: positions must differ along the text, not from one row of the batch to the next."""
+"""What is added to the tokens must differ along the text, not from one row of the batch to the next."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from headwise.doctor.probe import Probe
 @check(
     id="HW302",
     title="The positions run along the batch axis",
-    why="Every token of a row gets the row's number as its position: order is lost, and answers depend on the "
-    "row's place in the batch.",
-    fix="Slice the table by the length of the text, and let it broadcast over the batch: table[:, :x.size(1)] for "
-    "[B, T, D], table[:x.size(0)] only for [T, B, D].",
+    why="Every token of a row gets the row's number as its position: order is lost, and answers depend on "
+    "the row's place in the batch.",
+    fix="Slice the table by the length of the text, and let it broadcast over the batch: table[:, "
+    ":x.size(1)] for [B, T, D], table[:x.size(0)] only for [T, B, D].",
     needs={"stream", "rows", "finite"},
-    explains={"positions-missing", "batch-changes-answer", "left-padding-changes-answer", "positions-count-padding",
-              "learned-positions-constant", "cannot-memorise", "batch-mixed", "cache-position-wrong", "cache-mismatch"},
+    explains={
+        "positions-missing", "batch-changes-answer", "left-padding-changes-answer", "positions-count-padding",
+        "learned-positions-constant", "cannot-memorise", "cache-position-wrong", "cache-mismatch",
+    },
     quick=True,
 )  # fmt: skip
 def positions_on_batch_axis(probe: Probe) -> Iterator[Found | Tried]:
@@ -35,9 +37,9 @@ def positions_on_batch_axis(probe: Probe) -> Iterator[Found | Tried]:
         place = _cut_at(probe, added)
         others = [added.op.place, *made_places(probe, root(added.table))]
         yield Found(
-            f"what is added to the {added.stream.name} is the same at all {shown.shape[added.time_axis]} positions, "
-            f"and differs by up to {by:.2g} between row 0 and row 1 of the batch (shape {list(added.table.shape)} on "
-            f"{list(shown.shape)})",
+            f"what is added to the {added.stream.name} is the same at all {shown.shape[added.time_axis]} "
+            f"positions, and differs by up to {by:.2g} between row 0 and row 1 of the batch (shape "
+            f"{list(added.table.shape)} on {list(shown.shape)})",
             at=place,
             module=added.op.module,
             related=tuple(related(others, "the positions are added or made here", place)),

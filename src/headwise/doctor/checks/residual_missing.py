@@ -13,7 +13,7 @@ from headwise.doctor.probe import Probe
 @check(
     id="HW401",
     title="A sub-layer replaces the stream instead of adding to it",
-    why="What the layers below knew must squeeze through it, and so must every gradient: depth stops helping.",
+    why="All that the layers below knew must pass through it, and so must every gradient: depth hurts.",
     fix="Add the sub-layer's result to its input: x = x + f(norm(x)).",
     needs={"sites"},
     explains={
@@ -59,7 +59,8 @@ def _where(found: Blocks, layer: SubLayer) -> Place | None:
     written = line_in_function(layer.last, sums)
     if written is not None:
         return written
-    others = [layer.before.op] if layer.before is not None else []
+    near = next((n for n in (layer.before, *layer.inner) if n is not None), None)
+    others = [near.op] if near is not None else [o.last for o in found.layers if o is not layer][:1]
     return shared_line(layer.last, [*others, *([layer.up] if layer.up is not None else [])])
 
 

@@ -50,17 +50,15 @@ def same_initialisation(probe: Probe) -> Iterator[Found | Tried]:
 def _equal(entries: list[tuple[str, nn.Module]]) -> list[str]:
     """Entries whose matrices are all equal to those of the first such entry, though they are not the same."""
     for place, (name, module) in enumerate(entries):
-        mine = {key: w for key, w in matrices(module).items() if not drawn(w).is_constant}
-        if not mine:
-            continue
+        mine = matrices(module)
         alike = [name]
         for other, second in entries[place + 1 :]:
             theirs = matrices(second)
-            if second is module or type(second) is not type(module) or not mine.keys() <= theirs.keys():
+            if second is module or type(second) is not type(module) or mine.keys() != theirs.keys():
                 continue
             if all(theirs[key] is not w and are_equal(w, theirs[key]) for key, w in mine.items()):
                 alike.append(other)
-        if len(alike) > 1:
+        if len(alike) > 1 and not all(drawn(w).is_constant for w in mine.values()):
             return alike
     return []
 

@@ -1,4 +1,4 @@
-"""Take the fixed table of sines apart: rows must differ, neighbours be alike, and products tell the distance alone."""
+"""Take a table of sines apart: rows differ, neighbours are alike, products tell the distance alone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from headwise.doctor.probe import Probe
 
 WAVES = ("sin", "cos")
 RATES = ("pow", "exp", "reciprocal", "logspace", "div", "floor_divide", "mul")
-# Measured on sin/cos(t / base^(2i/d)), both layouts, bases 100 to 1e8, d 8 to 1024: neighbours 0.77 to 0.99 alike
-# (1 is the same), products off by 1e-6 in float32 and 1e-3 in bfloat16.
+# Measured on sin/cos(t / base^(2i/d)), both layouts, bases 100 to 1e8, d 8 to 1024: neighbours 0.77 to 0.99
+# alike (1 is the same), products off by 1e-6 in float32 and 1e-3 in bfloat16.
 LEAST_ALIKE, MOST_OFF = 0.4, 0.03
 
 
@@ -44,7 +44,8 @@ def sinusoid_wrong(probe: Probe) -> Iterator[Found | Tried]:
         lines = _lines(probe, added, names)
         place = lines[0] if lines else added.op.place
         yield Found(
-            f"the table added to the {added.stream.name} (first {len(rows)} positions, {rows.shape[1]} columns): {what}",
+            f"the table added to the {added.stream.name} (first {len(rows)} positions, {rows.shape[1]} "
+            f"columns): {what}",
             at=place,
             module=added.op.module,
             related=tuple(related([*lines[1:], added.op.place], "the table is made or added here", place)),
@@ -71,8 +72,8 @@ def _fault(rows: Tensor) -> tuple[str, tuple[str, ...]] | None:
     off = float((products[1:, 1:] - products[:-1, :-1]).abs().max())
     if off > MOST_OFF:
         return (
-            f"the product of two rows depends on where they stand, not only on their distance (by {off:.0%}): the "
-            "columns are no pairs of a sine and a cosine at one rate",
+            "the product of two rows depends on where they stand, not only on their distance (by "
+            f"{off:.0%}): the columns are no pairs of a sine and a cosine at one rate",
             WAVES,
         )
     return None
@@ -105,7 +106,11 @@ def _lines(probe: Probe, added: Added, names: tuple[str, ...]) -> list[Place]:
     steps = [(op.place, op.name) for v in held if (op := v.op) is not None and op.place is not None] + steps
     named = [place for place, op in steps if op.removeprefix("aten.").split(".")[0].rstrip("_") in names]
     # The rates are made before the waves: the first of their lines, in the function that made the table.
-    rates = [place for place, op in steps if op.removeprefix("aten.").split(".")[0].rstrip("_") in {"exp", "pow"}]
+    rates = [
+        place for place, op in steps if op.removeprefix("aten.").split(".")[0].rstrip("_") in {"exp", "pow"}
+    ]
     if names is RATES and rates:
         named = [*rates, *named]
-    return list(dict.fromkeys([*named, *(place for place, _ in steps), *made_places(probe, root(added.table))]))
+    return list(
+        dict.fromkeys([*named, *(place for place, _ in steps), *made_places(probe, root(added.table))])
+    )
