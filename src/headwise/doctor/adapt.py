@@ -53,6 +53,12 @@ class Adapted:
     kind_from: str
     layout: Layout
     notes: tuple[str, ...]
+    whole: Subject | None = None
+
+    @property
+    def handed(self) -> Subject:
+        """The subject as the user handed it over: `subject` may hold a part of its batch."""
+        return self.whole or self.subject
 
     @property
     def main(self) -> Stream | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -23,7 +24,14 @@ MAKERS = {
 }  # fmt: skip
 
 
-def first_mix(probe: Probe, taint: dict[int, Tensor], allowed: Callable[[Value], Tensor | None]) -> Op | None:
+@runtime_checkable
+class Taint(Protocol):
+    """Bits by value index: Probe.rows_seen, Probe.positions_seen."""
+
+    def get(self, index: int, /) -> Tensor | None: ...
+
+
+def first_mix(probe: Probe, taint: Taint, allowed: Callable[[Value], Tensor | None]) -> Op | None:
     """The first operation whose result shows an influence that it must not, and whose operands do not.
 
     taint: bits by value index (Probe.rows_seen, Probe.positions_seen). allowed(value): the bits that each
@@ -149,9 +157,9 @@ def made_places(probe: Probe, leaf: Value) -> list[Place]:
         if kind in {"parameter", "buffer"}:
             tensor = probe.parameter_tensor(name)
         elif kind == "input":
-            tensor = flatten(probe.subject.inputs)[int(name)]
+            tensor = flatten(probe.adapted.handed.inputs)[int(name)]
         elif kind == "targets":
-            tensor = probe.subject.targets
+            tensor = probe.adapted.handed.targets
         else:
             return []
     except (KeyError, IndexError, ValueError):

@@ -11,11 +11,11 @@ from headwise.doctor.blame import applied_at, origin
 from headwise.doctor.check import NotApplicable, Place
 from headwise.doctor.counting import start_of
 from headwise.doctor.decoding import Fed, apart, batch_decoding, calling_line, fed, last_scores, up_to
-from headwise.doctor.positions import made_line, tables
+from headwise.doctor.positions import made_line, tables, varies
 from headwise.doctor.probe import Probe, Run
 from headwise.doctor.sites import attention_sites
 from headwise.doctor.trace import Op, Recording, Value
-from headwise.doctor.turning import Turned, rotations
+from headwise.doctor.turning import rotations
 
 JOINS = {
     "cat", "stack", "copy_", "index_put", "index_put_", "index_copy", "index_copy_", "scatter", "scatter_",
@@ -89,6 +89,10 @@ def _why(probe: Probe, record: Recording, each: Fed, run: Run, by: float) -> Mis
         return found(
             "position", "another row of the position table is added than in the uncached pass", *added
         )
+    turned = _turned(probe, part, each.count)
+    if turned is not None:
+        what = "the new token is turned by another position than in the uncached pass"
+        return found("position", what, *turned)
     mine, theirs = attention_sites(part), attention_sites(run.record)
     if len(mine) != len(theirs):
         return found("cache", "the cached step takes other steps than the uncached pass", called)
@@ -98,8 +102,8 @@ def _why(probe: Probe, record: Recording, each: Fed, run: Run, by: float) -> Mis
             break
         where = (site.place, *(origin(probe, site.masks[-1][1]) if site.masks else ()))
         if _far(site.q, full.q[:, -new:]) or not _has(site.k, full.k[:, -new:]):
-            at = _turn_line(probe, part) or (site.q_value.op.place if site.q_value.op else None)
-            what = "the new token is turned by another position than in the uncached pass"
+            at = site.q_value.op.place if site.q_value.op is not None else None
+            what = "the new token asks or answers otherwise than in the uncached pass, as by another position"
             return found("position", what, at, site.place, module=site.module)
         for name, value, own, other in (
             ("keys", site.k_value, site.k, full.k),
@@ -128,13 +132,13 @@ def _why(probe: Probe, record: Recording, each: Fed, run: Run, by: float) -> Mis
 
 
 def _far(a: Tensor, b: Tensor) -> bool:
-    return a.shape != b.shape or bool(((a - b).abs() > 1e-6 * b.abs().max().clamp(min=1e-12)).any())
+    return a.shape != b.shape or bool(((a - b).abs() > 1e-5 * b.abs().max().clamp(min=1e-12)).any())
 
 
 def _has(many: Tensor, few: Tensor) -> bool:
     """Is each of the few vectors [N, t, D] among the many [N, T, D], anywhere?"""
     gaps = (many[:, :, None] - few[:, None]).abs().amax(-1).amin(1)
-    return bool((gaps < 1e-6 * few.abs().max().clamp(min=1e-12)).all())
+    return bool((gaps < 1e-5 * few.abs().max().clamp(min=1e-12)).all())
 
 
 def _join(value: Value, part: Recording) -> Op | None:
@@ -156,20 +160,17 @@ def _join(value: Value, part: Recording) -> Op | None:
 def _added(probe: Probe, part: Recording, count: int) -> tuple[Place | None, Place | None] | None:
     """The lines of a position table whose row for the new token is not that of its place in the text."""
     for added in tables(probe):
-        if not added.is_early or added.op.place is None or count > len(added.by_position):
+        if not added.is_early or count > len(added.by_position):
             continue
         want = added.by_position[count - 1]
         at = added.op.inputs.index(added.table)
-        for op in part.ops:
-            if op.place != added.op.place or op.name != added.op.name or len(op.inputs) != 2:
-                continue
-            if op.out.tensor.dim() != added.op.out.tensor.dim():
-                continue
-            shown = (
-                op.inputs[at].tensor.expand(op.out.shape).movedim([added.batch_axis, added.time_axis], [0, 1])
-            )
-            if shown[0, -1].shape == want.shape and _far(shown[0, -1], want):
-                return start_of(_maker(op.inputs[at])) or made_line(probe, op.inputs[at]), op.place
+        op = _same_call(added.op, probe.base.record, part)
+        if op is None or op.out.tensor.dim() != added.op.out.tensor.dim():
+            continue
+        table = op.inputs[at]
+        shown = table.tensor.expand(op.out.shape).movedim([added.batch_axis, added.time_axis], [0, 1])
+        if shown[0, -1].shape == want.shape and _far(shown[0, -1], want):
+            return start_of(_maker(table)) or made_line(probe, table), op.place
     return None
 
 
@@ -187,17 +188,39 @@ def _maker(value: Value) -> Op | None:
     return None
 
 
-def _turn_line(probe: Probe, part: Recording) -> Place | None:
-    """Where the angle of the new token is made, by which queries or keys are turned."""
+def _turned(probe: Probe, part: Recording, count: int) -> tuple[Place | None, Place | None] | None:
+    """The lines of a factor that turns the new token by another angle than that of its place in the text."""
     if not probe.sites:
         return None
-    turned: list[Turned] = list(rotations(probe, probe.sites[0])[:2])
-    places = {op.place for each in turned for op, _ in each.factors}
-    for op in part.ops:
-        if op.place in places and op.name in {"mul", "mul_", "bmm"} and len(op.inputs) == 2:
-            factor = min(op.inputs, key=lambda v: v.tensor.numel())
-            maker = _maker(factor)
-            if maker is not None:
-                return start_of(maker) or maker.place
-            return factor.op.place if factor.op is not None else op.place
+    length = probe.length
+    for op, factor in [pair for each in rotations(probe, probe.sites[0])[:2] for pair in each.factors]:
+        axes = [
+            a for a in range(factor.tensor.dim()) if factor.shape[a] == length and varies(factor.tensor, a)
+        ]
+        twin = _same_call(op, probe.base.record, part)
+        if len(axes) != 1 or twin is None or count > length:
+            continue
+        held = twin.inputs[op.inputs.index(factor)]
+        if held.tensor.dim() != factor.tensor.dim():
+            continue
+        got, want = held.tensor.select(axes[0], -1), factor.tensor.select(axes[0], count - 1)
+        if got.dim() and want.shape[0] != got.shape[0]:  # tables made for each row of the batch
+            got, want = got[:1], want[:1]
+        if got.shape == want.shape and _far(got, want):
+            maker = _maker(held)
+            at = start_of(maker) or (held.op.place if held.op is not None else None) or twin.place
+            return at, twin.place
     return None
+
+
+def _same_call(op: Op, base: Recording, part: Recording) -> Op | None:
+    """The step's operation that stands where this one does in the uncached pass: same line, same turn."""
+    here = [each for each in base.ops if _is_at(each, op)]
+    there = [each for each in part.ops if _is_at(each, op)]
+    turn = here.index(op)
+    return there[turn] if turn < len(there) and len(there[turn].inputs) == len(op.inputs) else None
+
+
+def _is_at(each: Op, op: Op) -> bool:
+    """Is it the same operation of the same innermost line, be it the user's or a library's?"""
+    return each.name == op.name and [f.place for f in each.frames[:1]] == [f.place for f in op.frames[:1]]

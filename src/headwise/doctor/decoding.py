@@ -265,7 +265,7 @@ def apart(probe: Probe, a: Tensor, b: Tensor) -> float:
         return 0.0
     spread = max(float(b[both].std()) if int(both.sum()) > 1 else 1.0, 1e-12)
     gap = float((a - b).abs()[both].max()) / spread
-    return gap if gap > (1e-6 if probe.dtype == torch.float64 and probe.eps < 1e-12 else 1e-2) else 0.0
+    return gap if gap > min(0.3, max(1e-6, 1000 * probe.eps)) else 0.0
 
 
 def calling_line(probe: Probe, op: Op) -> Place | None:

@@ -21,7 +21,9 @@ from headwise.doctor.check import (
 )
 from headwise.doctor.probe import Probe
 from headwise.doctor.report import VERSION, Report
+from headwise.doctor.runner import LARGE
 from headwise.doctor.settings import Selection, check_words, without_suppressed
+from headwise.doctor.shrink import shrink
 from headwise.doctor.subject import KINDS, Kind, Layout, Subject
 from headwise.doctor.untouched import untouched
 from headwise.errors import ConfigError
@@ -91,7 +93,7 @@ def examine_subject(
     verdicts: dict[str, Verdicted] = {}
     with untouched(adapted.model, subject.optimizer), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        probe = Probe(adapted, making, device)
+        probe = _probe(adapted, making, device)
         for check in checks():
             if select is not None and not select(check):
                 continue
@@ -115,6 +117,18 @@ def examine_subject(
         seconds=time.perf_counter() - started,
     )
     return without_suppressed(report)
+
+
+def _probe(adapted: Adapted, making: Making | None, device: str | None) -> Probe:
+    """A probe of a part of a large batch; of the whole where the part does not run and the whole does."""
+    is_large = sum(p.numel() for p in adapted.model.parameters()) > LARGE
+    part = shrink(adapted, is_large)
+    probe = Probe(part, making, device)
+    if part is not adapted and probe.failure is not None:
+        whole = Probe(adapted, making, device)
+        if whole.failure is None:
+            return whole
+    return probe
 
 
 def _ask(check: Check, probe: Probe, answers: list[_Answer]) -> Verdicted:

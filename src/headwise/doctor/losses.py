@@ -138,13 +138,16 @@ def learned(probe: Probe) -> tuple[Tensor, Tensor]:
     return torch.where(size > 1e-12, label, -1), ids
 
 
-def share(label: Tensor, ids: Tensor, shift: int) -> float:
-    """The share of rows that learn the input token `shift` places on, among those that learn anything."""
+def share(label: Tensor, ids: Tensor, shift: int, pad: int | None = None) -> float:
+    """The share of rows that learn the input token `shift` places on, among those that learn anything.
+
+    Rows that have a pad there are left out: the input may end where the label does not.
+    """
     length = ids.shape[1]
     if length <= shift:
         return 0.0
     part, token = label[:, : length - shift], ids[:, shift:]
-    counted = part >= 0
+    counted = (part >= 0) & (token != (-1 if pad is None else pad))
     return float((part == token)[counted].float().mean()) if bool(counted.any()) else 0.0
 
 
@@ -199,7 +202,7 @@ def input_lines(probe: Probe, place: int) -> list[Place]:
     """The user's lines that made an input, the last first."""
     if probe.making is None:
         return []
-    return [where for where, _ in probe.making.tensor(flatten(probe.subject.inputs)[place])]
+    return [where for where, _ in probe.making.tensor(flatten(probe.adapted.handed.inputs)[place])]
 
 
 def first_of(candidates: Iterable[Place | None]) -> tuple[Place | None, list[Place]]:

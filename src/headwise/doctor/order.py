@@ -7,10 +7,10 @@ from torch import Tensor
 
 from headwise.doctor.adapt import Stream
 from headwise.doctor.check import NotApplicable
-from headwise.doctor.positions import additions, is_fixed, lookup
+from headwise.doctor.positions import Added, additions, is_fixed, varies
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import HIDDEN, Site, is_product
-from headwise.doctor.trace import Op, Value
+from headwise.doctor.trace import Op
 from headwise.doctor.turning import rotations
 
 
@@ -34,28 +34,30 @@ def order_enters(probe: Probe, stream: Stream) -> list[str]:
     A learned table that still holds zeros counts: training will fill it.
     """
     found: list[str] = []
-    for added in additions(probe):
-        learns = added.has_own_time and not is_fixed(probe, added.table) and not _one_row(added.table)
-        if added.stream == stream and (added.varies_in_time or learns):
-            found.append("a table is added")
-            break
+    own = [added for added in additions(probe) if added.stream == stream]
+    if any(added.varies_in_time or (added.has_own_time and could_vary(probe, added)) for added in own):
+        found.append("a table is added")
     bit = 1 << stream.leaf
-    own = [site for site in probe.sites if site.q_value.sources & bit and site.k_value.sources & bit]
-    if any(q.factors or k.factors for q, k, _ in (rotations(probe, site) for site in own)):
+    sites = [site for site in probe.sites if site.q_value.sources & bit and site.k_value.sources & bit]
+    if any(q.factors or k.factors for q, k, _ in (rotations(probe, site) for site in sites)):
         found.append("queries and keys are turned")
-    if any(has_bias(site) for site in own):
+    if any(has_bias(site) for site in sites):
         found.append("the scores carry a bias")
     return found
 
 
-def _one_row(value: Value) -> bool:
-    """Is every position's number taken from the same row of a table?"""
-    held = lookup(value)
-    return (
-        held is not None
-        and held[1].tensor.numel() > 1
-        and bool((held[1].tensor == held[1].tensor.flatten()[0]).all())
-    )
+def could_vary(probe: Probe, added: Added) -> bool:
+    """Would what is added differ from place to place if the parameters it is made of held other numbers?"""
+    generator = torch.Generator().manual_seed(9)
+    changes = {
+        leaf: torch.randn(leaf.shape, generator=generator, dtype=torch.float64).to(leaf.tensor)
+        for leaf in probe.base.record.ancestors([added.table])
+        if leaf.op is None and leaf.name.startswith("parameter") and not is_fixed(probe, leaf)
+    }
+    if not changes:
+        return False
+    (drawn,) = probe.base.record.replay(changes, [added.table])
+    return varies(drawn.expand(added.op.out.shape), added.time_axis)
 
 
 def shuffled(probe: Probe, stream: Stream) -> tuple[Tensor, Tensor]:

@@ -100,7 +100,7 @@ def additions(probe: Probe) -> list[Added]:
 def _additions(probe: Probe) -> Iterator[Added]:
     in_scores = {op for site in probe.sites for op in (*site.path, *site.after)}
     mixed = probe.base.record.descendants([site.mix.out for site in probe.sites])
-    streams = {stream.leaf for stream in probe.adapted.streams}
+    streams = {leaf for stream in probe.adapted.streams for leaf in (stream.leaf, stream.keep_leaf)}
     for op in probe.base.record.ops:
         if op.name not in ADDS or len(op.inputs) != 2 or op in in_scores or not op.outputs:
             continue

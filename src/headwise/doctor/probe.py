@@ -19,7 +19,7 @@ from headwise.doctor.needs import lacking
 from headwise.doctor.runner import ROUNDINGS, Moved, Run, differs, largest
 from headwise.doctor.sites import Site, attention_sites
 from headwise.doctor.trace import Value, key_of
-from headwise.doctor.trainer import LARGE, Gradients, Trainer
+from headwise.doctor.trainer import Gradients, Trainer
 
 if TYPE_CHECKING:
     from headwise.doctor.made import Making
@@ -27,6 +27,37 @@ if TYPE_CHECKING:
 __all__ = ["LARGE", "Gradients", "Moved", "Probe", "Run", "differs"]
 
 MOST_POSITIONS = 14  # one run each
+
+
+class Seen:
+    """Influence by value index, as far as it is asked for: the logits' is cheap, that of all values is not."""
+
+    def __init__(
+        self, logits: int, cheap: Callable[[], Tensor], full: Callable[[], dict[int, Tensor]]
+    ) -> None:
+        self._logits, self._cheap, self._full = logits, cheap, full
+        self._known: Tensor | None = None
+        self._all: dict[int, Tensor] | None = None
+
+    def get(self, index: int) -> Tensor | None:
+        """The bits of a value's elements, None where nothing moves it."""
+        if self._all is not None:
+            return self._all.get(index)
+        if index == self._logits:
+            if self._known is None:
+                self._known = self._cheap()
+            return self._known if bool(self._known.any()) else None
+        self._all = self._full()
+        return self._all.get(index)
+
+    def __getitem__(self, index: int) -> Tensor:
+        held = self.get(index)
+        if held is None:
+            raise KeyError(index)
+        return held
+
+    def __contains__(self, index: object) -> bool:
+        return isinstance(index, int) and self.get(index) is not None
 
 
 class Probe(Trainer):
@@ -113,7 +144,6 @@ class Probe(Trainer):
         self.batch = whole
         self.base = self.given
         self.batch, self.base = self._choose(whole)
-        self.filled = self.batch
 
     def _prefer_finite(self, whole: Batch) -> None:
         """Back to the model's own dtype where only double is not finite: finfo(float64).min as float32."""
@@ -250,21 +280,43 @@ class Probe(Trainer):
         step = (length - 1) / (MOST_POSITIONS - 1)
         return sorted({round(i * step) for i in range(MOST_POSITIONS)})
 
-    def positions_seen(self, stream: Stream) -> dict[int, Tensor]:
-        """By value index: a bit for each position of the stream, set where changing it moves the element."""
+    def positions_seen(self, stream: Stream) -> Seen:
+        """By value index: a bit for each position of the stream, set where changing it moves the element.
+
+        What the logits show is known from passes that are not recorded; any other value asks for recorded ones.
+        """
         held = self._positions.get(stream.name)
         if held is None:
-            held = dict[int, Tensor]()
-            for t in self.positions(stream):
-                where = self.everywhere(stream)
-                where[:, t] = True
-                self._add(held, self.compare(self.change(stream, where)), 1 << t)
-            self._positions[stream.name] = held
+            held = self._positions[stream.name] = Seen(
+                self.base.logits_value.index,
+                lambda: self._logits_by_position(stream),
+                lambda: self._values_by_position(stream),
+            )
         return held
 
+    def _each_position(self, stream: Stream) -> Iterator[tuple[int, Batch]]:
+        for t in self.positions(stream):
+            where = self.everywhere(stream)
+            where[:, t] = True
+            yield t, self.change(stream, where)
+
+    def _logits_by_position(self, stream: Stream) -> Tensor:
+        bits = torch.zeros(self.base.logits.shape, dtype=torch.long)
+        for t, batch in self._each_position(stream):
+            bits |= differs(self.base.logits, self.run(batch, record=False).logits, self.eps).long() << min(
+                t, 62
+            )
+        return bits
+
+    def _values_by_position(self, stream: Stream) -> dict[int, Tensor]:
+        bits = dict[int, Tensor]()
+        for t, batch in self._each_position(stream):
+            self._add(bits, self.compare(batch), 1 << min(t, 62))
+        return bits
+
     @cached_property
-    def _positions(self) -> dict[str, dict[int, Tensor]]:
-        return dict[str, dict[int, Tensor]]()
+    def _positions(self) -> dict[str, Seen]:
+        return dict[str, Seen]()
 
     def _add(self, bits: dict[int, Tensor], moved: Moved, bit: int) -> None:
         for value in self.base.record.values:

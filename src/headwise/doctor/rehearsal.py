@@ -17,6 +17,7 @@ from headwise.doctor.sites import REACH
 from headwise.doctor.trace import Value, user_frames
 
 STEPS, STEPS_LARGE, STEPS_LONG = 40, 8, 120
+DEEP = 12  # post-norms on one path: six layers of two sub-layers, to which post-norm is known to train
 TAME = 1e-3  # AdamW's usual rate for models of this size; large ones get a third
 
 
@@ -81,9 +82,11 @@ def tame(probe: Probe) -> Course:
 
 
 def long(probe: Probe) -> Course:
-    """A tame optimizer at three times the rate, without dropout, for four times as long."""
+    """A tame optimizer at three times the rate, without dropout, for longer; a deep post-norm stack is warmed up."""
+    warm = max(map(len, norm_after_add(probe))) >= DEEP
     return probe.memo(
-        "rehearsal long", lambda: _run(probe, lambda m: _adamw(m, 3 * TAME), quiet=True, steps=STEPS_LONG)
+        "rehearsal long",
+        lambda: _run(probe, lambda m: _adamw(m, 3 * TAME), quiet=True, steps=STEPS_LONG, warm=warm),
     )
 
 
@@ -119,6 +122,10 @@ def _run(
             raise NotApplicable("the optimizer has no parameters")
         if make is None:
             inner.param_groups = [WatchedGroup(group, course) for group in inner.param_groups]
+        if probe.is_large:  # all parameters at once would need room for as many again
+            for group in optimizer.param_groups:
+                if "foreach" in group:
+                    group["foreach"] = False
         real = optimizer.step
 
         def step(*args: Any, **kwargs: Any) -> Any:

@@ -6,7 +6,9 @@ same random numbers.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from headwise.doctor.check import NotApplicable
 from headwise.doctor.trace import Recording, Value, recording
 from headwise.doctor.untouched import default_dtype, seed_everything
 
+LARGE = 20_000_000  # parameters from which copies are not kept side by side
 ROUNDINGS = 64  # differences below so many units of the last place are rounding
 
 
@@ -78,11 +81,17 @@ def differs(a: Tensor, b: Tensor, eps: float) -> Tensor:
     if not a.is_floating_point():
         return a != b
     a, b = a.detach(), b.detach()
+    size, other = _size(a), _size(b)
+    if math.isfinite(size) and math.isfinite(other):  # the usual case, in few passes
+        return (a - b).abs_() > ROUNDINGS * eps * max(size, 1e-30)
     same = (a == b) | (torch.isnan(a) & torch.isnan(b))
-    finite = a[torch.isfinite(a)]
-    size = float(finite.abs().max()) if finite.numel() else 1.0
-    near = (a - b).abs() <= ROUNDINGS * eps * max(size, 1e-30)
+    near = (a - b).abs() <= ROUNDINGS * eps * max(largest(a), 1e-30)
     return ~(same | near)
+
+
+def _size(tensor: Tensor) -> float:
+    """The largest size of an element; not finite where any is not."""
+    return float(torch.linalg.vector_norm(tensor, ord=math.inf)) if tensor.numel() else 0.0
 
 
 def largest(tensor: Tensor) -> float:
@@ -101,12 +110,28 @@ class Runner:
         self.user_model = adapted.model
         self.failure: BaseException | None = None
         self.failed_record: Recording | None = None
-        self.dtype = torch.float64
+        self.dtype = self.own_dtype if self.is_large else torch.float64
         self._copy: nn.Module | None = None
+
+    @cached_property
+    def num_parameters(self) -> int:
+        return sum(p.numel() for p in self.user_model.parameters())
+
+    @property
+    def is_large(self) -> bool:
+        """A large model is run itself, in its own dtype: there is no room for copies in float64."""
+        return self.num_parameters > LARGE
+
+    @property
+    def own_dtype(self) -> torch.dtype:
+        own = (p.dtype for p in self.user_model.parameters() if p.is_floating_point())
+        return next(own, torch.float32)
 
     @property
     def model(self) -> nn.Module:
-        """The copy that is run: float64 where the model allows it."""
+        """The copy that is run: float64 where the model allows it; a large model itself (see `untouched`)."""
+        if self.is_large and self.dtype == self.own_dtype and not self.device:
+            return self.user_model
         if self._copy is None:
             self._copy, _ = twin(self.user_model, None)
             self._copy._apply(self._cast)  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]

@@ -85,6 +85,8 @@ class Recorder(TorchDispatchMode):
             self._freeze(written)
             holder = self._value(written)
             writes = inputs.index(holder) if holder in inputs else -1
+        if name.endswith("_like") or name.startswith("new_"):
+            inputs = []  # only the shape is read: no data flows
         op = Op(
             len(self.record.ops), func, name, kept, named, tuple(inputs), user_frames(), tuple(self._stack),
             writes=writes,

@@ -7,7 +7,6 @@ import copy
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,12 +19,13 @@ from headwise.doctor.runner import Runner
 from headwise.doctor.trace import Recording, Value, recording
 from headwise.doctor.untouched import default_dtype, seed_everything
 
-LARGE = 20_000_000  # parameters from which copies are not kept side by side
-
 
 @dataclass(eq=False)
 class Gradients:
-    """One pass with the user's loss, backwards: loss, d loss / d logits, and each parameter's gradient."""
+    """One pass with the user's loss, backwards: loss, d loss / d logits, and each parameter's gradient.
+
+    Of a large model, the norm of each parameter's gradient.
+    """
 
     loss: float
     logits: Tensor
@@ -35,14 +35,6 @@ class Gradients:
 
 class Trainer(Runner):
     """What needs the user's loss, or a copy to train. See Probe."""
-
-    @cached_property
-    def num_parameters(self) -> int:
-        return sum(p.numel() for p in self.user_model.parameters())
-
-    @property
-    def is_large(self) -> bool:
-        return self.num_parameters > LARGE
 
     def loss(self, output: Any, targets: Any = None) -> Tensor:
         """The user's loss of an output against the user's targets (or others)."""
@@ -70,6 +62,7 @@ class Trainer(Runner):
     def _backward(self) -> Gradients:
         model = self.model
         model.train()
+        moving = [(b, b.detach().clone()) for b in model.buffers()]  # running statistics change in train mode
         for p in model.parameters():
             p.grad = None
         seed_everything()
@@ -82,10 +75,15 @@ class Trainer(Runner):
             if loss.requires_grad:
                 torch.autograd.backward(loss)
         grads = {name: p.grad for name, p in model.named_parameters()}
+        if self.is_large:  # no room to keep them: their norms tell as much
+            grads = {name: None if grad is None else grad.norm() for name, grad in grads.items()}
         by_logit = logits.grad if logits.requires_grad else None
         result = Gradients(float(loss.detach()), logits.detach(), by_logit, grads)
         for p in model.parameters():
             p.grad = None
+        with torch.no_grad():
+            for buffer, was in moving:
+                buffer.copy_(was)
         model.eval()
         return result
 

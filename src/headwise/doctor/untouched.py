@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-COPIED_BYTES = 400 * 2**20  # above this the values of a model are not kept: every run is on copies anyway
+COPIED_BYTES = 400 * 2**20  # above this the weights of a model are not kept: no run of ours writes to them
 
 _HELD = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
 
@@ -20,12 +20,11 @@ _HELD = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_
 def untouched(model: nn.Module, optimizer: Any = None) -> Generator[None]:
     """Restore everything that examining could change, whatever happens inside.
 
-    Runs are on copies; this is for what a user's own function reaches past them (a step that takes the model
+    Runs are on copies, or on a large model itself without writing to its weights; this is for what a user's own function reaches past them (a step that takes the model
     from where it was made, a loss that trains).
     """
     held = _held(model)
-    tensors = [*model.parameters(), *model.buffers()]
-    values = _values(tensors)
+    values, buffers = _values(model.parameters()), _values(model.buffers())
     grads = [(p, p.grad) for p in model.parameters()]
     slopes = _values(grad for _, grad in grads if grad is not None)
     needs = [(p, p.requires_grad) for p in model.parameters()]
@@ -48,6 +47,7 @@ def untouched(model: nn.Module, optimizer: Any = None) -> Generator[None]:
             if p.requires_grad != needed:
                 p.requires_grad_(needed)
         values()
+        buffers()
         for p, grad in grads:
             p.grad = grad
         slopes()

@@ -24,8 +24,7 @@ from headwise.doctor.probe import Probe
         "batch-mixed", "batch-changes-answer", "causal-leak", "causal-missing-in-one-layer",
         "padding-attended", "padding-pooled", "cannot-memorise", "depth-unstable", "norm-missing",
         "final-norm-missing", "norm-in-ffn", "norm-wrong-axis", "left-padding-changes-answer",
-        "cache-mismatch",
-    },
+        "cache-mismatch", "dropout-in-eval"},
     quick=True,
 )  # fmt: skip
 def batchnorm_used(probe: Probe) -> Iterator[Found | Tried]:

@@ -55,6 +55,8 @@ def cannot_memorise(probe: Probe) -> Iterator[Found | Tried]:
 def _is_flat(course: Course) -> bool:
     """Has it stopped falling: the last quarter against the one before?"""
     quarter = len(course.losses) // 4
+    if quarter < 2:  # it broke off: the loss is not finite
+        return False
     late = sum(course.losses[-quarter:]) / quarter
     before = sum(course.losses[-2 * quarter : -quarter]) / quarter
     return late > 0.97 * before

@@ -21,7 +21,7 @@ from headwise.doctor.probe import Probe
 )
 def decoder_input_not_shifted(probe: Probe) -> Iterator[Found | Tried]:
     label, ids = learned(probe)
-    same, following = share(label, ids, 0), share(label, ids, 1)
+    same, following = share(label, ids, 0, probe.pad_id), share(label, ids, 1, probe.pad_id)
     first = set(ids[:, 0].tolist())
     if same < 0.95 or following > 0.5 or len(first) == 1:
         yield Tried(
@@ -30,7 +30,7 @@ def decoder_input_not_shifted(probe: Probe) -> Iterator[Found | Tried]:
         return
     main = probe.main
     assert main is not None
-    cut = cut_line(probe, flatten(probe.subject.inputs)[main.leaf], first=True)
+    cut = cut_line(probe, flatten(probe.adapted.handed.inputs)[main.leaf], first=True)
     place, others = first_of([*input_lines(probe, main.leaf), *target_lines(probe), *loss_lines(probe)])
     if cut is not None:
         place, others = cut, [place, *others] if place is not None else others

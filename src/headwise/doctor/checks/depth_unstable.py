@@ -46,7 +46,8 @@ def depth_unstable(probe: Probe) -> Iterator[Found | Tried]:
             words = (
                 f"of a change in the stream {kept:.1g} times as much arrives after {len(layers)} sub-layers"
             )
-            yield _found(found, f"{words}, their branches held still", layers, sizes)
+            is_lost = not 1e-4 < kept < 1e4
+            yield _found(found, f"{words}, their branches held still", layers, sizes, is_lost)
             return
         if not 1 / MOST_GROWTH < sizes[-1] / sizes[0] < MOST_GROWTH:
             words = f"the stream's size goes from {sizes[0]:.2g} after the first sub-layer to {sizes[-1]:.2g}"
@@ -60,7 +61,9 @@ def depth_unstable(probe: Probe) -> Iterator[Found | Tried]:
     yield Tried(f"compared sizes and gradients over the blocks of {len(deep)} stacks")
 
 
-def _found(found: Blocks, evidence: str, layers: list[SubLayer], sizes: list[float]) -> Found:
+def _found(
+    found: Blocks, evidence: str, layers: list[SubLayer], sizes: list[float], is_lost: bool = False
+) -> Found:
     steps = [abs(math.log(after / before)) for before, after in itertools.pairwise(sizes)]
     step = 1 + steps.index(max(steps))
     before, layer = layers[step - 1].sum, layers[step]
@@ -74,6 +77,7 @@ def _found(found: Blocks, evidence: str, layers: list[SubLayer], sizes: list[flo
         evidence,
         at=op.place,
         module=layer.module,
+        severity="error" if is_lost else "warning",
         related=tuple(related([layer.sum.place, *callers(layer.sum)], "the sum is made here", op.place)),
         picture=Picture(
             "curve", "Size of the stream", (logs,), "sub-layer", "log10 of the size", (), caption

@@ -21,8 +21,7 @@ from headwise.doctor.trace import Op, Value
     explains={
         "attention-ignored", "unused-parameters", "cross-mask-missing", "cross-mask-wrong",
         "mask-not-forwarded", "cannot-memorise", "padding-attended", "gradient-cut", "mask-wrong-axis",
-        "positions-missing", "cache-mismatch", "causal-mask-in-encoder", "mask-inverted",
-    },
+        "positions-missing", "cache-mismatch", "causal-mask-in-encoder", "mask-inverted", "causal-leak", "causal-missing-in-one-layer"},
     quick=True,
 )  # fmt: skip
 def encoder_output_unused(probe: Probe) -> Iterator[Found | Tried]:

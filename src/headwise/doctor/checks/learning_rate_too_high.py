@@ -29,10 +29,12 @@ def learning_rate_too_high(probe: Probe) -> Iterator[Found | Tried]:
         yield Tried(f"{len(mine.losses) - 1} steps took the loss from {mine.start:.2f} to {mine.end:.2f}")
         return
     better = 0.9 if mine.moved >= LEAP else 0.8
-    control = lowered(probe, LOWER)
-    if not _learns(control) or control.end > better * mine.end:
-        control = tame(probe)
-    if not _learns(control) or control.end > better * mine.end:
+    control = mine
+    for make in (lambda: lowered(probe, LOWER), lambda: lowered(probe, LOWER**2), lambda: tame(probe)):
+        control = make()
+        if control.end <= better * mine.end and (_learns(control) or mine.fell < 0 < control.fell):
+            break
+    else:
         yield Tried(f"the loss went from {mine.start:.2f} to {mine.end:.2f}, and no better at lower rates")
         return
     built = optimizer_line(probe)

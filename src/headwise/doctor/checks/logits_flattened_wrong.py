@@ -28,7 +28,7 @@ def logits_flattened_wrong(probe: Probe) -> Iterator[Found | Tried]:
     counted = met.label >= 0
     torn = counted & (met.row < 0)
     wrong = counted & ~torn & (row != label_row)
-    share = float((torn | wrong).float().mean())
+    share = float((torn | wrong)[counted].float().mean()) if bool(counted.any()) else 0.0
     if share < 0.2:
         yield Tried(f"followed {len(row)} rows of logits and their labels to the cross-entropy")
         return

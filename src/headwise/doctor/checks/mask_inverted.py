@@ -25,8 +25,7 @@ from headwise.doctor.probe import Probe
         "cross-mask-wrong", "fully-masked-row-nan", "first-nan", "mask-wrong-axis", "mask-excludes-self",
         "cache-mismatch", "left-padding-changes-answer", "batch-changes-answer", "encoder-output-unused",
         "attention-collapsed", "attention-ignored", "cannot-memorise", "unused-parameters", "gradient-cut",
-        "half-precision-overflow",
-    },
+        "half-precision-overflow", "mask-weak-value"},
     quick=True,
 )  # fmt: skip
 def mask_inverted(probe: Probe) -> Iterator[Found | Tried]:

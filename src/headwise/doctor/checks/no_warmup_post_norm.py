@@ -8,9 +8,8 @@ from headwise.doctor.blame import related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
 from headwise.doctor.checks.learning_rate_too_high import curves
 from headwise.doctor.probe import Probe
-from headwise.doctor.rehearsal import layer_line, norm_after_add, optimizer_line, own, warmed
+from headwise.doctor.rehearsal import DEEP, layer_line, norm_after_add, optimizer_line, own, warmed
 
-DEEP = 12  # post-norms on one path: six layers of two sub-layers, to which post-norm is known to train
 HIGH = 5e-3  # above it the rate itself is at fault
 
 

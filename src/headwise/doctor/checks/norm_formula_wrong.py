@@ -83,9 +83,10 @@ def _unit_length(probe: Probe, norm: Norm) -> float | None:
         return None
     last = factors[-1].out if factors else norm.out
     with torch.no_grad():
-        length = rms(probe.base.record.replay({norm.entered: like_noise(norm.entered)}, [last])[0])
+        results = probe.base.record.replay({norm.entered: like_noise(norm.entered)}, [norm.out, last])
+    lengths = [rms(result) for result in results]
     is_read = any(weight_of(op) is not None for op, _ in blocks(probe).meets(last))
-    return length if is_read and 0.9 < length * width**0.5 < 1.1 else None
+    return lengths[1] if is_read and all(0.9 < length * width**0.5 < 1.1 for length in lengths) else None
 
 
 def _near(a: float, b: float) -> bool:

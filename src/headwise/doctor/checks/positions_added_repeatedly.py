@@ -93,6 +93,8 @@ def _stays(probe: Probe, added: Added) -> bool:
 def _same_weights(probe: Probe, first: Added, second: Added) -> bool:
     """Does the same layer follow both sums (the turns of a Universal Transformer)?"""
     ops = probe.base.record.ops
+    if not any(is_product(op) for op in ops[first.op.index : second.op.index]):
+        return False  # no layer lies between them
     return _next_weight(ops, first.op) is _next_weight(ops, second.op)
 
 

@@ -19,7 +19,7 @@ from headwise.doctor.sites import Site, matrices
     why="What a query reads is no mixture of the values: its weights do not sum to one, and queries compete.",
     fix="Take the softmax over the axis of the keys: dim=-1 of scores [.., queries, keys].",
     needs={"sites"},
-    explains=set(CONSEQUENCES),
+    explains=set(CONSEQUENCES) | {"causal-leak"},
     quick=True,
 )
 def softmax_wrong_dim(probe: Probe) -> Iterator[Found | Tried]:

@@ -20,11 +20,11 @@ from headwise.doctor.probe import Probe
 )
 def targets_not_shifted(probe: Probe) -> Iterator[Found | Tried]:
     label, ids = learned(probe)
-    same, following = share(label, ids, 0), share(label, ids, 1)
+    same, following = share(label, ids, 0, probe.pad_id), share(label, ids, 1, probe.pad_id)
     if same < 0.95 or following > 0.5 or _is_start_missing(probe):
         yield Tried(f"{following:.0%} of the rows learn the next token, {same:.0%} the one just read")
         return
-    cut = cut_line(probe, probe.subject.targets)  # someone cut here, and cut wrongly
+    cut = cut_line(probe, probe.adapted.handed.targets)  # someone cut here, and cut wrongly
     place, others = first_of([*target_lines(probe), *loss_lines(probe)])
     if cut is not None:
         place, others = cut, [place, *others] if place is not None else others

@@ -20,11 +20,11 @@ from headwise.doctor.probe import Probe
 )
 def targets_shifted_twice(probe: Probe) -> Iterator[Found | Tried]:
     label, ids = learned(probe)
-    following, after = share(label, ids, 1), share(label, ids, 2)
+    following, after = share(label, ids, 1, probe.pad_id), share(label, ids, 2, probe.pad_id)
     if after < 0.95 or following > 0.5:
         yield Tried(f"{following:.0%} of the rows learn the next token, {after:.0%} the one after it")
         return
-    again, cut = cuts_targets(probe), cut_line(probe, probe.subject.targets)
+    again, cut = cuts_targets(probe), cut_line(probe, probe.adapted.handed.targets)
     place, others = first_of([*loss_lines(probe), *target_lines(probe)])
     place = again or cut or place
     others = [line for line in (cut, *others) if line is not None]

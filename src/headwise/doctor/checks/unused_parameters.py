@@ -25,6 +25,7 @@ from headwise.doctor.weights import are_equal, class_of, named, parameters_read,
     fix="Call the layer in forward, or remove it.",
     severity="warning",
     needs={"run"},
+    last_resort=True,  # what another mistake leaves unread is its consequence
 )
 def unused_parameters(probe: Probe) -> Iterator[Found | Tried]:
     model = probe.user_model

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headwise.doctor.adapt import rebuild
 from headwise.doctor.batch import Batch
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, NotApplicable, Place, Tried, check
-from headwise.doctor.adapt import rebuild
 from headwise.doctor.probe import Probe
 from headwise.doctor.trace import user_frames
 from headwise.doctor.untouched import seed_everything
