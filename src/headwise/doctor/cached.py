@@ -10,7 +10,7 @@ from torch import Tensor
 from headwise.doctor.blame import applied_at, origin
 from headwise.doctor.check import NotApplicable, Place
 from headwise.doctor.counting import start_of
-from headwise.doctor.decoding import Fed, apart, batch_decoding, calling_line, fed, last_scores, up_to
+from headwise.doctor.decoding import Fed, apart, calling_line, fed, last_scores, up_to, wordy_decoding
 from headwise.doctor.positions import made_line, tables, varies
 from headwise.doctor.probe import Probe, Run
 from headwise.doctor.sites import attention_sites
@@ -50,7 +50,7 @@ def compared(probe: Probe) -> Compared:
 
 
 def _compared(probe: Probe) -> Compared:
-    decoding = batch_decoding(probe)
+    decoding = wordy_decoding(probe)
     if not decoding.steps:
         raise NotApplicable("generate does not call the model that it is handed")
     steps = fed(decoding)
@@ -84,6 +84,14 @@ def _why(probe: Probe, record: Recording, each: Fed, run: Run, by: float) -> Mis
 
     if not each.is_expected:
         return found("cache", "the token that the model is fed is not the one that was chosen last", called)
+    mine, theirs = attention_sites(part), attention_sites(run.record)
+    kept = mine[0].shape[2] if len(mine) == len(theirs) > 0 else each.count
+    if kept < each.count and bool(
+        theirs[0].allowed[:, -1, : each.count - kept].any()
+    ):  # no window hides them
+        what = f"{kept} of the {each.count} tokens up to now are among its keys"
+        at = called if kept > mine[0].shape[1] else mine[0].place
+        return found("cache", what, at, mine[0].place, module=mine[0].module)
     added = _added(probe, part, each.count)
     if added is not None:
         return found(
@@ -93,7 +101,6 @@ def _why(probe: Probe, record: Recording, each: Fed, run: Run, by: float) -> Mis
     if turned is not None:
         what = "the new token is turned by another position than in the uncached pass"
         return found("position", what, *turned)
-    mine, theirs = attention_sites(part), attention_sites(run.record)
     if len(mine) != len(theirs):
         return found("cache", "the cached step takes other steps than the uncached pass", called)
     for site, full in zip(mine, theirs, strict=True):

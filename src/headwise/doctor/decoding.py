@@ -38,13 +38,17 @@ class Step:
 
 @dataclass(eq=False)
 class Decoding:
-    """One run of generate: prompt and result [B, T], the calls of the model, the recording of all of it."""
+    """One run of generate: prompt and result [B, T], the calls of the model, the recording of all of it.
+
+    rows: those of the base batch it was run on, None for all.
+    """
 
     prompt: Tensor
     ids: Tensor
     steps: list[Step]
     record: Recording
     width: int
+    rows: list[int] | None = None
 
     @property
     def choices(self) -> list[tuple[Op, Tensor]]:
@@ -236,6 +240,23 @@ def _is(ids: Tensor, part: Tensor, start: int) -> bool:
     return part.shape[0] == ids.shape[0] and 0 < end <= ids.shape[1] and torch.equal(ids[:, start:end], part)
 
 
+def wordy_decoding(probe: Probe) -> Decoding:
+    """generate on the rows in which it chose no padding: masks made from ids would hide what it chose."""
+    whole_batch = batch_decoding(probe)
+    if probe.pad_id is None or not bool((whole_batch.ids == probe.pad_id).any()):
+        return whole_batch
+
+    def make() -> Decoding:
+        rows = (whole_batch.ids != probe.pad_id).all(1).nonzero().flatten()
+        if not len(rows):
+            raise NotApplicable("generate chose the padding token in every row")
+        found = decode(probe, whole_batch.prompt[rows])
+        found.rows = [int(row) for row in rows]
+        return found
+
+    return probe.memo("decoding.wordy", make)
+
+
 def up_to(probe: Probe, decoding: Decoding, count: int) -> Run:
     """The uncached pass on the first tokens of what was decoded."""
     assert probe.main is not None
@@ -244,7 +265,8 @@ def up_to(probe: Probe, decoding: Decoding, count: int) -> Run:
 
     def make() -> Run:
         assert probe.main is not None
-        short = probe.batch.cut({stream.name: count for stream in probe.adapted.streams})
+        batch = probe.batch if decoding.rows is None else probe.batch.take_rows(decoding.rows)
+        short = batch.cut({stream.name: count for stream in probe.adapted.streams})
         return whole(probe, short.write(probe.main, decoding.ids[:, :count].to(short.read(probe.main))))
 
     return probe.memo(f"decoding.up_to.{count}", make)

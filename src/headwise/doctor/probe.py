@@ -24,13 +24,13 @@ from headwise.doctor.trainer import Gradients, Trainer
 if TYPE_CHECKING:
     from headwise.doctor.made import Making
 
-__all__ = ["LARGE", "Gradients", "Moved", "Probe", "Run", "differs"]
+__all__ = ["Gradients", "Moved", "Probe", "Run", "differs"]
 
 MOST_POSITIONS = 14  # one run each
 
 
 class Seen:
-    """Influence by value index, as far as it is asked for: the logits' is cheap, that of all values is not."""
+    """Influence by value index, as far as it is asked for: the logits' is cheap, all values' is not."""
 
     def __init__(
         self, logits: int, cheap: Callable[[], Tensor], full: Callable[[], dict[int, Tensor]]
@@ -261,7 +261,7 @@ class Probe(Trainer):
 
     @cached_property
     def rows_seen(self) -> dict[int, Tensor]:
-        """By value index: a bit for each batch row, set where changing that row moves the element. int64"""
+        """By value index: a bit for each batch row, set where changing that row moves the element."""
         bits: dict[int, Tensor] = {}
         for row in range(self.batch.rows):
             batch = self.batch
@@ -269,7 +269,7 @@ class Probe(Trainer):
                 where = self.everywhere(stream)
                 where[row] = True
                 batch = self.change(stream, where, batch)
-            self._add(bits, self.compare(batch), 1 << row)
+            self._add(bits, self.compare(batch), 1 << row, torch.uint8 if self.batch.rows < 8 else torch.long)
         return bits
 
     def positions(self, stream: Stream) -> list[int]:
@@ -283,7 +283,8 @@ class Probe(Trainer):
     def positions_seen(self, stream: Stream) -> Seen:
         """By value index: a bit for each position of the stream, set where changing it moves the element.
 
-        What the logits show is known from passes that are not recorded; any other value asks for recorded ones.
+        What the logits show is known from passes that are not recorded; any other value asks for recorded
+        ones.
         """
         held = self._positions.get(stream.name)
         if held is None:
@@ -318,15 +319,15 @@ class Probe(Trainer):
     def _positions(self) -> dict[str, Seen]:
         return dict[str, Seen]()
 
-    def _add(self, bits: dict[int, Tensor], moved: Moved, bit: int) -> None:
+    def _add(self, bits: dict[int, Tensor], moved: Moved, bit: int, kind: torch.dtype = torch.long) -> None:
         for value in self.base.record.values:
             if value.op is None or not value.sources or not value.tensor.is_floating_point():
                 continue
             there = moved(value)
             if value.index in bits:
-                bits[value.index] |= there.long() * bit
+                bits[value.index] |= there.to(kind) * bit
             elif bool(there.any()):
-                bits[value.index] = there.long() * bit
+                bits[value.index] = there.to(kind) * bit
 
     # Shapes
 

@@ -82,7 +82,7 @@ def tame(probe: Probe) -> Course:
 
 
 def long(probe: Probe) -> Course:
-    """A tame optimizer at three times the rate, without dropout, for longer; a deep post-norm stack is warmed up."""
+    """A tame optimizer at three times the rate, without dropout, for longer; deep post-norm is warmed up."""
     warm = max(map(len, norm_after_add(probe))) >= DEEP
     return probe.memo(
         "rehearsal long",

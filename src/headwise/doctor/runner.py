@@ -7,9 +7,10 @@ same random numbers.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -81,7 +82,7 @@ def differs(a: Tensor, b: Tensor, eps: float) -> Tensor:
     if not a.is_floating_point():
         return a != b
     a, b = a.detach(), b.detach()
-    size, other = _size(a), _size(b)
+    size, other = size_of(a), size_of(b)
     if math.isfinite(size) and math.isfinite(other):  # the usual case, in few passes
         return (a - b).abs_() > ROUNDINGS * eps * max(size, 1e-30)
     same = (a == b) | (torch.isnan(a) & torch.isnan(b))
@@ -89,9 +90,10 @@ def differs(a: Tensor, b: Tensor, eps: float) -> Tensor:
     return ~(same | near)
 
 
-def _size(tensor: Tensor) -> float:
-    """The largest size of an element; not finite where any is not."""
-    return float(torch.linalg.vector_norm(tensor, ord=math.inf)) if tensor.numel() else 0.0
+def size_of(tensor: Tensor, order: float = math.inf) -> float:
+    """The norm of all elements, the largest size where no order is given; not finite where any is not."""
+    norm = cast("Callable[..., Tensor]", torch.linalg.vector_norm)  # pyright: ignore[reportUnknownMemberType]
+    return float(norm(tensor.detach(), ord=order)) if tensor.numel() else 0.0
 
 
 def largest(tensor: Tensor) -> float:

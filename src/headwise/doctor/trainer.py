@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from headwise.doctor.adapt import logits_of, twin
 from headwise.doctor.batch import Batch
 from headwise.doctor.check import NotApplicable
-from headwise.doctor.runner import Runner
+from headwise.doctor.runner import Runner, size_of
 from headwise.doctor.trace import Recording, Value, recording
 from headwise.doctor.untouched import default_dtype, seed_everything
 
@@ -76,7 +77,9 @@ class Trainer(Runner):
                 torch.autograd.backward(loss)
         grads = {name: p.grad for name, p in model.named_parameters()}
         if self.is_large:  # no room to keep them: their norms tell as much
-            grads = {name: None if grad is None else grad.norm() for name, grad in grads.items()}
+            grads = {
+                n: None if g is None else torch.tensor(size_of(g, 2), dtype=g.dtype) for n, g in grads.items()
+            }
         by_logit = logits.grad if logits.requires_grad else None
         result = Gradients(float(loss.detach()), logits.detach(), by_logit, grads)
         for p in model.parameters():
@@ -113,11 +116,16 @@ class Trainer(Runner):
 
     _recorded_loss: tuple[Recording, Value, Value | None] | None = None
 
+    def tidy(self) -> None:
+        """Free what a large model's copies leave in reference cycles (an optimizer that was watched)."""
+        if self.is_large:
+            self.release()
+            gc.collect()
+
     @contextlib.contextmanager
     def training_copy(self) -> Generator[tuple[nn.Module, Any]]:
         """A copy of model and optimizer in their own dtype, to train and throw away."""
-        if self.is_large:
-            self.release()
+        self.tidy()
         model, optimizer = twin(self.user_model, self.subject.optimizer)
         if self.device:
             model.to(self.device)

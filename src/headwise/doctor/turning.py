@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headwise.doctor.positions import FACTORS, STEPS, by_content, varies
+from headwise.doctor.positions import FACTORS, STEPS, by_content, making_steps, root, varies
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import Site, is_product, matrices
 from headwise.doctor.trace import Op, Value
@@ -25,6 +25,7 @@ class Turned:
 
     factors: each with its multiplication. starts: what the projections gave, where the operand comes from.
     scalars: factors of one number a position (a temperature), which turn nothing.
+    astray: waves that differ along another axis than the positions (the heads, the batch).
     """
 
     site: Site
@@ -32,11 +33,12 @@ class Turned:
     factors: list[tuple[Op, Value]]
     starts: list[Value]
     scalars: list[Value]
+    astray: list[tuple[Op, Value]]
 
 
 def turned(probe: Probe, site: Site, operand: Value) -> Turned:
     """What lies between an operand of the attention product and the projections it comes from."""
-    found = Turned(site, operand, [], [], [])
+    found = Turned(site, operand, [], [], [], [])
     seen: set[Value] = set()
     todo = [operand]
     while todo and len(seen) < STEPS:
@@ -62,22 +64,36 @@ def turned(probe: Probe, site: Site, operand: Value) -> Turned:
                 found.factors.append((op, others[-1]))
             elif kind == "scales":
                 found.scalars.append(others[-1])
+            elif kind == "astray":
+                found.astray.append((op, others[-1]))
         todo.extend(content)
     return found
 
 
 def _by_position(probe: Probe, op: Op, factor: Value) -> str:
-    """ "turns" for a factor that tells positions and features apart, "scales" for one number each, or ""."""
+    """How a factor goes with the position.
+
+    "turns" where it tells positions and features apart, "scales" for one number a position, "astray" for
+    waves that tell others apart than positions, "" for all else.
+    """
     try:
         shown = factor.tensor.expand(op.out.shape)
     except RuntimeError:
         return ""
     lengths = {probe.batch.length(stream) for stream in probe.adapted.streams}
-    times = [axis for axis in range(shown.dim()) if shown.shape[axis] in lengths and varies(shown, axis)]
-    if not times:
-        return ""
-    features = [axis for axis in range(shown.dim()) if axis not in times and varies(shown, axis)]
-    return "turns" if features else "scales"
+    moving = [axis for axis in range(shown.dim()) if varies(shown, axis)]
+    times = [axis for axis in moving if shown.shape[axis] in lengths]
+    if times:
+        return "turns" if len(moving) > len(times) else "scales"
+    if len(moving) > 1 and moving[-1] == shown.dim() - 1 and not factor.trained and _is_wave(probe, factor):
+        return "astray"
+    return ""
+
+
+def _is_wave(probe: Probe, factor: Value) -> bool:
+    names = {op.name for value in probe.base.record.ancestors([factor]) if (op := value.op) is not None}
+    names |= {op.removeprefix("aten.").split(".")[0] for _, op in making_steps(probe, root(factor))}
+    return bool(names & {"sin", "cos", "polar"})
 
 
 def rotations(probe: Probe, site: Site) -> tuple[Turned, Turned, Turned]:

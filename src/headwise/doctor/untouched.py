@@ -20,8 +20,8 @@ _HELD = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_
 def untouched(model: nn.Module, optimizer: Any = None) -> Generator[None]:
     """Restore everything that examining could change, whatever happens inside.
 
-    Runs are on copies, or on a large model itself without writing to its weights; this is for what a user's own function reaches past them (a step that takes the model
-    from where it was made, a loss that trains).
+    Runs are on copies, or on a large model itself without writing to its weights; this is for what a function
+    of the user's reaches past them (a step that takes the model from where it was made, a loss that trains).
     """
     held = _held(model)
     values, buffers = _values(model.parameters()), _values(model.buffers())

@@ -25,6 +25,7 @@ MOST_LEARNED = 100.0
     "d_model^-0.5.",
     severity="warning",
     needs={"tokens", "rows", "finite"},
+    explains={"attention-collapsed", "bad-init"},
     quick=True,
 )
 def embedding_swamps_positions(probe: Probe) -> Iterator[Found | Tried]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from headwise.doctor.blame import applied_at, origin, related
-from headwise.doctor.check import Found, NotApplicable, Tried, check
+from headwise.doctor.check import Found, NotApplicable, Severity, Tried, check
 from headwise.doctor.decoding import (
     apart,
     calling_line,
@@ -17,7 +17,10 @@ from headwise.doctor.decoding import (
     refuse_chance,
     text_of,
 )
+from headwise.doctor.positions import in_library
 from headwise.doctor.probe import Probe
+from headwise.doctor.shifting import shifted
+from headwise.doctor.sites import Site
 
 
 @check(
@@ -28,6 +31,7 @@ from headwise.doctor.probe import Probe
     "step.",
     severity="error",
     needs={"decoder", "tokens", "padding", "rows", "sequence", "finite"},
+    explains={"positions-count-padding"},
 )
 def left_padding_changes_answer(probe: Probe) -> Iterator[Found | Tried]:
     assert probe.main is not None
@@ -63,15 +67,26 @@ def _forward(probe: Probe) -> Found | Tried:
     if by == 0:
         return Tried(f"a row of {short} words padded on the left to {length}")
     site = next(iter(probe.sites_of("causal")), None)
-    place = applied_at(site) if site is not None else None
+    tested = shifted(probe, probe.main, left=True)
     made = [line for _, mask in site.masks for line in origin(probe, mask)] if site is not None else []
+    place = applied_at(site) if site is not None else None
+    if tested is not None and tested.shift is not None:  # the positions are to blame before the mask is
+        place, made = tested.shift.at, [tested.shift.added.op.place, place]
     return Found(
         f"{short} words padded on the left to {length} get scores that differ by {by:.2g} of their spread "
         "from those they get alone",
         at=place,
         module=site.module if site is not None else "",
-        related=tuple(related(made, "the mask is made here", place)),
+        related=tuple(related(made, "mask or positions are made here", place)),
+        severity=_severity(probe, site),
     )
+
+
+def _severity(probe: Probe, site: Site | None) -> Severity | None:
+    """Without generate nobody says that such rows are continued; a library leaves positions to its caller."""
+    if probe.subject.generate is None:
+        return "note" if site is not None and in_library(site.product) else "warning"
+    return None
 
 
 def _generate(probe: Probe) -> Found | Tried:

@@ -24,6 +24,7 @@ MOST_IN_LIBRARY = 50.0
     fix="Multiply the token embedding by sqrt(d_model) before adding, or draw it as large as the positions.",
     severity="warning",
     needs={"tokens", "rows", "finite"},
+    explains={"attention-collapsed", "bad-init"},
     quick=True,
 )
 def positions_swamp_embedding(probe: Probe) -> Iterator[Found | Tried]:

@@ -23,13 +23,17 @@ from headwise.doctor.turning import Turned, rotations, with_same_token
     fix="Turn queries and keys, not values, by the same angles, and let the tables repeat as the pairs lie: "
     "cat((a, a)) with rotate_half, repeat_interleave(2) with neighbours.",
     needs={"stream", "rows", "sites", "finite"},
-    explains={"cannot-memorise"},
+    explains={"cannot-memorise", "positions-missing"},
     quick=True,
 )
 def rope_wrong(probe: Probe) -> Iterator[Found | Tried]:
     tried = 0
     for site in probe.sites:
         turns = rotations(probe, site)
+        astray = _astray(site, turns[0])
+        if astray is not None:
+            yield astray
+            return
         if not any(each.factors for each in turns) or not _is_told_in_one_line(probe, site):
             continue
         same = with_same_token(probe, site)
@@ -53,6 +57,21 @@ def _is_told_in_one_line(probe: Probe, site: Site) -> bool:
         if site.q_value.sources & bit and site.k_value.sources & bit and site.shape[1:] == (length, length):
             return stream.is_ids and length > 3
     return False
+
+
+def _astray(site: Site, queries: Turned) -> Found | None:
+    """Waves along the heads or the batch, and none along the text."""
+    if not queries.astray or queries.factors:
+        return None
+    op, factor = queries.astray[0]
+    place = holder(op, site.product)
+    return Found(
+        f"queries of shape {list(op.out.shape)} are turned by angles of shape {list(factor.shape)}: another "
+        "one for each place on an axis that is not the text's, the same one for all positions",
+        at=place,
+        module=site.module,
+        related=tuple(related([op.place], "they are turned here", place)),
+    )
 
 
 def _values(probe: Probe, site: Site, turned: Turned, v: Tensor) -> Found | None:
