@@ -147,3 +147,33 @@ def test_the_python_files_that_prose_names_exist(page: Path) -> None:
     places = [ROOT, ROOT / "src/headwise"]
     lost = [name for name in named if not any((place / name).exists() for place in places)]
     assert [name for name in lost if name != "config.yaml"] == []
+
+
+def doctor_session(text: str) -> tuple[str, str, str, str]:
+    """The README's wrong file, the report on it, the repair as a diff, and the report after it."""
+    wrong = re.search(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    diff = re.search(r"^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    reports = re.findall(r"^```\n\$ headwise doctor my_model\.py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert wrong is not None and diff is not None and len(reports) == 2
+    return wrong.group(1), reports[0], diff.group(1), reports[1]
+
+
+def repaired(code: str, diff: str) -> str:
+    for line in diff.splitlines():
+        assert line[0] in "+-"
+    old = [line[1:] for line in diff.splitlines() if line[0] == "-"]
+    new = [line[1:] for line in diff.splitlines() if line[0] == "+"]
+    assert code.count("\n".join(old)) == 1
+    return code.replace("\n".join(old), "\n".join(new))
+
+
+@pytest.mark.parametrize("readme", READMES, ids=name_of)
+def test_the_doctors_session_is_what_comes(
+    readme: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    code, report, diff, clean = doctor_session(readme.read_text(encoding="utf-8"))
+    monkeypatch.chdir(tmp_path)
+    for text, expected, exit_code in ((code, report, 1), (repaired(code, diff), clean, 0)):
+        (tmp_path / "my_model.py").write_text(text, encoding="utf-8")
+        assert dispatch.main(["doctor", "my_model.py"]) == exit_code
+        assert capfdbinary.readouterr().out.decode() == expected

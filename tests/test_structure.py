@@ -167,7 +167,9 @@ def mistakes(tree: dict[str, str], root: Path) -> list[str]:
     """
     on_disk = {p.relative_to(root).as_posix() for p in (root / "src/headwise").rglob("*.py")}
     listed = {path for path in tree if not path.endswith("/")}
-    whole = [d for d, what in tree.items() if d.endswith("/") and what and not any(p.startswith(d) for p in listed)]
+    whole = [
+        d for d, what in tree.items() if d.endswith("/") and what and not any(p.startswith(d) for p in listed)
+    ]
     on_disk = {path for path in on_disk if not any(path.startswith(directory) for directory in whole)}
     wrong = [f"not listed: {path}" for path in on_disk - listed if not path.endswith("__init__.py")]
     wrong += [f"not on disk: {path}" for path in tree if not (root / path).exists()]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from headwise.doctor.adapt import adapt
+from doctor.head_model import DH, D, H, Model, cut, probe_of, scramble
 from headwise.doctor.heads import (
     NONE,
     SEVERAL,
@@ -23,68 +22,7 @@ from headwise.doctor.heads import (
     projections,
     row_of_vector,
 )
-from headwise.doctor.merging import merged, shares, times_in, vector_times
-from headwise.doctor.probe import Probe
-from headwise.doctor.scales import gauge, spread
-from headwise.doctor.subject import Subject
 from headwise.doctor.trace import Recording, Value, recording
-
-H, DH = 4, 6
-D = H * DH
-Split = Callable[[Tensor], Tensor]
-
-
-def cut(x: Tensor) -> Tensor:
-    return x.view(x.size(0), x.size(1), H, DH).transpose(1, 2)
-
-
-def scramble(x: Tensor) -> Tensor:
-    return x.view(x.size(0), H, x.size(1), DH)
-
-
-def join(y: Tensor) -> Tensor:
-    return y.transpose(1, 2).reshape(y.size(0), y.size(2), D)
-
-
-def join_across_time(y: Tensor) -> Tensor:
-    return y.reshape(y.size(0), y.size(2), D)
-
-
-class Model(nn.Module):
-    """One attention layer, with the step under test handed in."""
-
-    def __init__(
-        self,
-        split: Split = cut,
-        put: Split = join,
-        scale: float = DH**-0.5,
-        keys: str = "k",
-        turn: bool = False,
-    ) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.embed = nn.Embedding(20, D)
-        self.parts = nn.ModuleDict({name: nn.Linear(D, D) for name in "qkvo"})
-        self.split, self.put, self.scale, self.keys, self.turn = split, put, scale, keys, turn
-
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.embed(ids)
-        q, k, v = (self.split(self.parts[name](x)) for name in ("q", self.keys, "v"))
-        if self.turn:
-            angle = torch.arange(ids.size(1))[:, None] * torch.tensor([1.0, 0.1, 0.01]).to(x)
-            q, k = (rotate(t, angle) for t in (q, k))
-        weights = (q @ k.mT * self.scale).softmax(-1)
-        return x + self.parts["o"](self.put(weights @ v))
-
-
-def rotate(x: Tensor, angle: Tensor) -> Tensor:
-    a, b = x.chunk(2, -1)
-    return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
-
-
-def probe_of(model: nn.Module) -> Probe:
-    ids = torch.randint(0, 20, (5, 13), generator=torch.Generator().manual_seed(1))
-    return Probe(adapt(Subject(model, (ids,), kind="encoder")))
 
 
 def record_of(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Recording, Value, Value]:
@@ -151,43 +89,6 @@ def test_sound_orders_are_not_broken() -> None:
     for sound in (marks, marks.T, wide, folded, folded.transpose(0, 1)):
         assert not is_broken(sound, row_of)
     assert is_broken(wide.transpose(1, 2).reshape(rows, H, length, 2), row_of)
-
-
-@pytest.mark.parametrize(("put", "most"), [(join, 1), (join_across_time, H)])
-def test_a_vector_holds_one_time_unless_heads_are_joined_across_time(put: Split, most: int) -> None:
-    probe = probe_of(Model(put=put))
-    (group,) = merged(probe)
-    held = [int(vector_times(*found).max()) for found in times_in(probe, group.members[0], group.way)]
-    assert max(held) == most
-
-
-@pytest.mark.parametrize("summed", [False, True])
-def test_heads_share_columns_only_where_they_are_added(summed: bool) -> None:
-    def add_up(y: Tensor) -> Tensor:
-        return y.sum(1).repeat(1, 1, H)
-
-    probe = probe_of(Model(put=add_up if summed else join))
-    (group,) = merged(probe)
-    assert group.end is not None and group.count(probe) == H
-    assert bool((shares(probe, group, *group.end).amin(0) > 0.25).all()) is summed
-
-
-@pytest.mark.parametrize("turn", [False, True])
-@pytest.mark.parametrize("scale", [DH**-0.5, 1.0, 0.3])
-def test_the_factor_is_measured_through_rotations(scale: float, turn: bool) -> None:
-    probe = probe_of(Model(scale=scale, turn=turn))
-    (each,) = heads(probe)
-    found = gauge(probe, each)
-    assert found is not None and math.isclose(found.factor, scale, rel_tol=1e-3)
-
-
-def test_smaller_weights_make_up_for_a_missing_factor() -> None:
-    plain, small = Model(scale=1.0), Model(scale=1.0)
-    with torch.no_grad():
-        small.parts["q"].weight *= DH**-0.5
-    reach = [spread(probe, heads(probe)[0]) for probe in (probe_of(plain), probe_of(small))]
-    assert reach[0] is not None and reach[1] is not None
-    assert reach[0] > DH**-0.25 > reach[1]
 
 
 @pytest.mark.parametrize("turn", [False, True])

@@ -8,65 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headwise.doctor.adapt import adapt
-from headwise.doctor.check import NotApplicable
-from headwise.doctor.needs import KNOWN
-from headwise.doctor.probe import Moved, Probe, Run, differs
-from headwise.doctor.subject import Subject
-
-V, D = 17, 8
-
-
-class Model(nn.Module):
-    """Embeds, lets positions see what `keep` [T, T] says they may, reads out."""
-
-    def __init__(self, keep: str = "causal", length: int | None = None) -> None:
-        super().__init__()
-        self.words, self.head = nn.Embedding(V, D), nn.Linear(D, V)
-        self.keep, self.length = keep, length
-
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.words(ids)
-        if self.length is not None and ids.shape[1] != self.length:
-            raise ValueError(f"{self.length} positions, always")
-        return self.head(self.mix(x))
-
-    def mix(self, x: Tensor) -> Tensor:
-        ones = torch.ones(x.shape[1], x.shape[1], dtype=x.dtype)
-        keep = {
-            "causal": ones.tril(),
-            "ahead": ones.tril(1),
-            "all": ones,
-            "self": ones.tril().triu(),
-            "two back": ones.tril().triu(-2),
-        }[self.keep]
-        return torch.tanh(keep @ x)
-
-
-class RowMixing(Model):
-    """Each row looks at the one before it."""
-
-    def mix(self, x: Tensor) -> Tensor:
-        return x + 0.5 * x.roll(1, 0)
-
-
-class Normed(Model):
-    """Statistics over the whole batch."""
-
-    def mix(self, x: Tensor) -> Tensor:
-        return x / x.std()
-
-
-def ids(rows: int = 6, length: int = 20) -> Tensor:
-    return torch.randint(1, V, (rows, length))
-
-
-def probe_of(model: nn.Module, inputs: Any = None, **more: Any) -> Probe:
-    return Probe(adapt(Subject(model, ids() if inputs is None else inputs, **more)))
-
-
-def bits(probe: Probe, seen: dict[int, Tensor]) -> Tensor:
-    return probe.rows_first(seen[probe.base.logits_value.index])
+from doctor.probe_model import D, Model, Normed, RowMixing, V, bits, ids, probe_of
 
 
 def test_the_base_run_is_the_model_in_double() -> None:
@@ -214,67 +156,6 @@ def test_a_tiny_leak_is_seen_and_rounding_is_not() -> None:
         assert moved.logits[:, 4:].any()
 
 
-def test_every_value_can_be_compared() -> None:
-    probe = probe_of(Model())
-    moved = probe.compare(probe.change_after(3))
-    embedded = next(op.out for op in probe.base.record.ops if op.name == "embedding")
-    assert moved(embedded)[:, 4:].all() and not moved(embedded)[:, :4].any()
-    assert moved.by(embedded) > 0
-    table = embedded.op.inputs[0] if embedded.op else embedded
-    assert not moved(table).any() and moved.by(table) == 0
-
-
-def test_runs_that_part_are_compared_up_to_there() -> None:
-    class Branches(Model):
-        def mix(self, x: Tensor) -> Tensor:
-            return x.sin() if bool(x.sum() > x.sum() + 1) or self.turned else x.cos()
-
-        turned = False
-
-    model = Branches()
-    probe = probe_of(model)
-    before = probe.base
-    probe.model.turned = True
-    moved = Moved(before, probe.run(probe.batch), probe.eps)
-    values = before.record.values
-    assert moved.aligned < len(values) and not moved(values[-1]).any() and moved.by(values[-1]) == 0
-
-
-def test_the_same_twice_is_noise_and_dropout_is_seen_in_train_only() -> None:
-    class Drops(Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.drop = nn.Dropout(0.5)
-
-        def mix(self, x: Tensor) -> Tensor:
-            return self.drop(super().mix(x))
-
-    probe = probe_of(Drops())
-    one, two = (probe.run(probe.batch, train=True, seed=seed) for seed in (0, 0))
-    assert torch.equal(one.logits, two.logits)  # the same random numbers
-    assert not torch.equal(one.logits, probe.run(probe.batch, train=True, seed=1).logits)
-    assert torch.equal(probe.run(probe.batch).logits, probe.base.logits)
-    assert not probe.model.training or probe.run(probe.batch).logits is not None
-    bare = probe.run(probe.batch, record=False)
-    assert torch.equal(bare.logits, probe.base.logits) and not bare.record.ops
-
-
-def test_infinities_and_nan_at_the_same_place_are_no_difference() -> None:
-    inf, nan = float("inf"), float("nan")
-    a = torch.tensor([1.0, inf, nan, -inf, 2.0])
-    assert differs(a, a.clone(), 1e-7).tolist() == [False] * 5
-    assert differs(a, torch.tensor([1.0, -inf, 0.0, nan, 2.1]), 1e-7).tolist() == [
-        False,
-        True,
-        True,
-        True,
-        True,
-    ]
-    assert differs(torch.tensor([1.0]), torch.tensor([1.0 + 1e-6]), 1e-7).tolist() == [False]
-    assert differs(torch.ones(2), torch.ones(3), 1e-7).all()
-    assert differs(torch.tensor([1, 2]), torch.tensor([1, 3]), 1e-7).tolist() == [False, True]
-
-
 def test_long_sequences_are_asked_at_some_positions() -> None:
     probe = probe_of(Model(length=50), ids(4, 50))
     assert probe.main is not None
@@ -285,27 +166,6 @@ def test_long_sequences_are_asked_at_some_positions() -> None:
 def test_axes_are_named_by_their_sizes() -> None:
     probe = probe_of(Model())
     assert probe.axes(probe.base.logits_value) == ("B", "T", "")
-
-
-# Needs
-
-
-def test_every_need_can_be_asked_of_every_probe() -> None:
-    bare, full = probe_of(Model()), probe_of(
-        Model(), ids(), kind="decoder", pad_id=0, targets=ids(), loss=lambda out, goal: out.mean(),
-        optimizer=torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=1), generate=lambda m, p, n: p,
-        train_step=lambda m, o, b: None,
-    )  # fmt: skip
-    missing = {need for need in KNOWN if bare.lacks(frozenset({need})) is not None}
-    assert missing == {
-        "failure", "kind", "causal", "decoder", "encoder", "encoder-decoder", "encoder-side", "sites",
-        "targets", "loss", "optimizer", "generate", "train_step", "padding",
-    }  # fmt: skip
-    missing = {need for need in KNOWN if full.lacks(frozenset({need})) is not None}
-    assert missing == {"failure", "encoder", "encoder-decoder", "encoder-side", "sites"}
-    assert full.lacks(frozenset({"encoder"})) == "it is for encoders, and this is decoder"
-    assert "give --kind" in (bare.lacks(frozenset({"causal"})) or "")
-    assert full.lacks(frozenset({"tokens", "loss", "rows"})) is None
 
 
 # Attention
@@ -355,34 +215,3 @@ def test_parts_of_the_users_model_are_found_by_their_paths() -> None:
     assert probe.module_at("head") is model.head and probe.module_at("") is model
     with pytest.raises(KeyError):
         probe.parameter_tensor("nothing")
-
-
-def test_a_copy_that_was_let_go_is_made_again() -> None:
-    probe = probe_of(Model())
-    was = probe.model
-    probe.release()
-    assert probe.model is not was
-    assert torch.equal(probe.run(probe.batch).logits, probe.base.logits)
-
-
-def test_an_output_without_scores_is_said_so() -> None:
-    class Nothing(Model):
-        def forward(self, ids: Tensor) -> Any:
-            return {"text": "no"}
-
-    probe = probe_of(Nothing())
-    assert isinstance(probe.failure, NotApplicable) and "a dict" in str(probe.failure)
-
-
-def test_a_run_knows_its_logits_also_when_they_were_written_through_a_view() -> None:
-    class Masks(Model):
-        def forward(self, ids: Tensor) -> Tensor:
-            logits = super().forward(ids)
-            logits[..., 0] = float("-inf")
-            return logits
-
-    probe = probe_of(Masks())
-    assert isinstance(probe.base, Run) and probe.base.logits_value.op is not None
-    assert torch.isneginf(probe.base.logits_value.tensor[..., 0]).all()
-    seen, own = bits(probe, probe.rows_seen), torch.tensor([1 << row for row in range(probe.batch.rows)])
-    assert (seen[..., 1:] == own[:, None, None]).all() and (seen[..., 0] == 0).all()

@@ -1,8 +1,7 @@
-"""One training pass on the user's batch, recorded, and back: what got a gradient, where it was lost,
-where NaN began.
+"""One recorded training pass, forwards and back: what got a gradient, where it was lost, where NaN began.
 
-It runs in the model's own dtype on a copy that is thrown away, so it overflows where training would. What the
-checks tell is kept, not the tensors.
+It runs the user's batch in the model's own dtype, on a copy that is thrown away, so it overflows where
+training would. What the checks tell is kept, not the tensors.
 """
 
 from __future__ import annotations

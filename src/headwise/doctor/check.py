@@ -130,14 +130,6 @@ class Verdicted:
     tried: str
 
 
-@dataclass(frozen=True)
-class Example:
-    """The smallest wrong code and its right twin, for the documentation: both are whole files that run."""
-
-    wrong: str
-    right: str
-
-
 Body = Callable[["Probe"], Iterator[Found | Tried]]
 
 

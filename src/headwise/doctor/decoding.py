@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -301,16 +301,6 @@ def calling_line(probe: Probe, op: Op) -> Place | None:
 
 def _in(frame: Frame, code: Any) -> bool:
     return frame.place.file == code.co_filename and frame.place.function == code.co_qualname
-
-
-@dataclass(eq=False)
-class Parted:
-    """Where a row decoded alone first parts from the same row decoded in a batch."""
-
-    row: int
-    op: Op | None
-    by: float
-    shared: int = field(default=0)
 
 
 def refuse_chance(record: Recording) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from headwise.doctor.adapt import Adapted, adapt, flatten
 from headwise.doctor.check import (
     SEVERITIES,
@@ -93,6 +95,8 @@ def examine_subject(
     verdicts: dict[str, Verdicted] = {}
     with untouched(adapted.model, subject.optimizer), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        if not is_large(adapted):  # on small tensors threads only wait for one another; one sums in one order
+            torch.set_num_threads(1)
         probe = _probe(adapted, making, device)
         for check in checks():
             if select is not None and not select(check):
@@ -119,10 +123,14 @@ def examine_subject(
     return without_suppressed(report)
 
 
+def is_large(adapted: Adapted) -> bool:
+    """Is the model too large to be copied and trained freely?"""
+    return sum(p.numel() for p in adapted.model.parameters()) > LARGE
+
+
 def _probe(adapted: Adapted, making: Making | None, device: str | None) -> Probe:
     """A probe of a part of a large batch; of the whole where the part does not run and the whole does."""
-    is_large = sum(p.numel() for p in adapted.model.parameters()) > LARGE
-    part = shrink(adapted, is_large)
+    part = shrink(adapted, is_large(adapted))
     probe = Probe(part, making, device)
     if part is not adapted and probe.failure is not None:
         whole = Probe(adapted, making, device)

@@ -1,7 +1,8 @@
 """What may be asked of a model: run it, change one thing, compare every tensor, differentiate, train a copy.
 
-Everything happens on a copy (see `runner`, `trainer`). The batch is the user's own, cut so that batch,
-lengths and widths all differ in size.
+The user's model stays as it was: what runs is a copy, or a large model itself, put back afterwards (see
+`runner`, `trainer`, `untouched`). The batch is the user's own, cut so that batch, lengths and widths all
+differ in size.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Run a copy of the model and record it: what came out, and how two runs differ.
+"""Run the model and record it: what came out, and how two runs differ.
 
-Everything happens on a copy in float64 where the model allows it, in eval mode, without gradients, from the
-same random numbers.
+What runs is a copy in float64 where the model allows it; a large model runs itself, in its own dtype (see
+`Runner.model`). Without gradients, from the same random numbers, in eval mode unless training is asked for.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def largest(tensor: Tensor) -> float:
 
 
 class Runner:
-    """A subject's copy and how to run it. `failure` is what its own batch raised, if it did."""
+    """What runs for a subject, and how. `failure` is what its own batch raised, if it did."""
 
     def __init__(self, adapted: Adapted, device: str | None = None) -> None:
         self.adapted = adapted
@@ -150,7 +150,7 @@ class Runner:
         self._copy = None
 
     def run(self, batch: Batch, *, train: bool = False, record: bool = True, seed: int = 0) -> Run:
-        """One recorded pass on the copy, without gradients, from the same random numbers."""
+        """One pass without gradients, from random numbers of this seed; recorded unless `record` is False."""
         model = self.model
         model.train(train)
         leaves = self._leaves(batch)

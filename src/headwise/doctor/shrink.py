@@ -18,8 +18,8 @@ MANY_LARGE, ROWS_LARGE, LENGTH_LARGE = 64, 3, 16  # for a large model: a recordi
 def shrink(adapted: Adapted, is_large: bool) -> Adapted:
     """The subject with a part of its batch and of its targets, where the batch is large; else as it is.
 
-    Rows with the most padding and with the least are taken first. Targets must be a tensor (or none) whose axes
-    can be told: labels of rows [B] or of positions [B, T].
+    Rows with the most padding and with the least are taken first. Targets must be none, or a tensor whose
+    axes can be told: labels of rows [B] or of positions [B, T].
     """
     streams, targets = adapted.streams, adapted.subject.targets
     if not streams or not (targets is None or isinstance(targets, Tensor)):

@@ -1,4 +1,4 @@
-"""The user's loss of a copy: recorded, differentiated, and lowered by some steps on the one batch."""
+"""The user's loss: recorded, differentiated, and lowered by some steps of a copy on the one batch."""
 
 from __future__ import annotations
 

@@ -182,8 +182,10 @@ def _says(node: object, name: str) -> bool:
 
 
 def formula_of(place: Place) -> Place | None:
-    """Where the value that a line assigns is worked out: `x = rate` leads to where `rate` was assigned before it,
-    `x = self.rate(n)` to what that function returns. None where the line says nothing of the kind.
+    """Where the value that a line assigns is worked out.
+
+    `x = rate` leads to where `rate` was assigned before it, `x = self.rate(n)` to what that function returns.
+    None where the line says nothing of the kind.
     """
     tree = _tree(place.file)
     if tree is None:

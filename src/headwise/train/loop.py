@@ -76,10 +76,13 @@ def train(
     with open_run(config) as files:
         data = prepare(config, files.tokenizer, view.warn)
         trainer = _Trainer(config, files, data, view)
-        if before is not None and not trainer.is_done:
-            before(trainer.ready())
-        with noted_interrupt() as interrupt:
-            return trainer.run(interrupt)
+        try:
+            if before is not None and not trainer.is_done:
+                before(trainer.ready())
+            with noted_interrupt() as interrupt:
+                return trainer.run(interrupt)
+        finally:
+            trainer.metrics.close()
 
 
 class _Trainer:
@@ -119,25 +122,22 @@ class _Trainer:
         self.view.line(f"{parameters:,} parameters, {self.data.summary()}")
         upcoming = self._upcoming()
         began, began_tokens = time.monotonic(), progress.total_tokens
-        try:
-            with self.view.bar(config.max_steps, progress.step):
-                while progress.step < config.max_steps and not progress.has_stopped:
-                    self._stop_where(interrupt)
-                    loss, norm, rate = self._step([next(upcoming) for _ in range(config.accumulate)])
-                    seconds = time.monotonic() - began
-                    speed = (progress.total_tokens - began_tokens) / seconds
-                    self.view.advance(progress.step, loss, rate, speed)
-                    if progress.step % config.log_every == 0:
-                        self._log(rate, norm, speed, seconds)
-                    if progress.step % config.validate_every == 0 or progress.step == config.max_steps:
-                        self._validate()
-                        self._save()
-                    elif config.save_every and progress.step % config.save_every == 0:
-                        self._save()
-            self._stop_where(interrupt)
-            return self._finish()
-        finally:
-            self.metrics.close()
+        with self.view.bar(config.max_steps, progress.step):
+            while progress.step < config.max_steps and not progress.has_stopped:
+                self._stop_where(interrupt)
+                loss, norm, rate = self._step([next(upcoming) for _ in range(config.accumulate)])
+                seconds = time.monotonic() - began
+                speed = (progress.total_tokens - began_tokens) / seconds
+                self.view.advance(progress.step, loss, rate, speed)
+                if progress.step % config.log_every == 0:
+                    self._log(rate, norm, speed, seconds)
+                if progress.step % config.validate_every == 0 or progress.step == config.max_steps:
+                    self._validate()
+                    self._save()
+                elif config.save_every and progress.step % config.save_every == 0:
+                    self._save()
+        self._stop_where(interrupt)
+        return self._finish()
 
     def _stop_where(self, interrupt: Interrupt) -> None:
         if interrupt.is_set:

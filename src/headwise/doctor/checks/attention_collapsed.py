@@ -17,16 +17,14 @@ from headwise.doctor.trace import recording
 from headwise.doctor.untouched import default_dtype
 
 ONE_HOT = 0.98  # mean of the largest weight; fresh public models measure 0.1 to 0.5 over eleven keys
-FLAT = (
-    1e-5  # spread of the scores among the keys a query may look at; the smallest healthy one measured is 1e-3
-)
+FLAT = 1e-5  # spread of a query's scores over the keys it may look at; the smallest healthy one is 1e-3
 SETTLE = 3  # optimizer steps after which zero-initialised queries have moved
 
 
 @check(
     id="HW707",
     title="Attention has collapsed: every query looks at one key only, or at all alike",
-    why="A softmax that is one-hot passes no gradient to queries and keys; one that is flat tells no key from another.",
+    why="A one-hot softmax passes no gradient to queries and keys; a flat one tells no key from another.",
     fix="Draw the query and key projections smaller (or not at zero), and divide the scores by sqrt(d_head).",
     severity="warning",
     needs={"sites", "finite"},
@@ -70,7 +68,7 @@ def size(weight: Tensor) -> float:
 
 
 def _measure(site: Site) -> tuple[float | None, float]:
-    """The mean of the largest weight, and the mean spread of the scores, over queries with three keys or more."""
+    """The mean of the largest weight and of the scores' spread, over queries with three keys or more."""
     keys = site.allowed.sum(-1)
     rows = keys >= 3
     if not bool(rows.any()):
@@ -91,8 +89,8 @@ def _moves_later(probe: Probe, flat: list[Site]) -> bool:
         with torch.enable_grad():
             for _ in range(SETTLE):
                 steps.zero_grad()
-                probe.loss(probe.adapted.call(model, leaves)).backward()
-                steps.step()
+                torch.autograd.backward(probe.loss(probe.adapted.call(model, leaves)))
+                steps.step()  # pyright: ignore[reportUnknownMemberType]
         dtype = next(model.parameters()).dtype
         with torch.no_grad(), default_dtype(dtype), recording(model.eval(), leaves) as record:
             probe.adapted.call(model, leaves)

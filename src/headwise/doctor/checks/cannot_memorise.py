@@ -12,9 +12,10 @@ from headwise.doctor.checks.learning_rate_too_high import curves
 from headwise.doctor.losses import loss_lines
 from headwise.doctor.probe import Probe
 from headwise.doctor.rehearsal import Course, long, own, tame
+from headwise.doctor.weights import named
 
-# Healthy models lose 20 to 90 % of the first loss in the short rehearsal. What lost less than half is given a long one,
-# without dropout, in which they end below 0.2 of it (0.45 leaves room for label smoothing up to 0.3).
+# Healthy models lose 20 to 90 % of the first loss in the short rehearsal. What lost less than half is given
+# a long one, without dropout: there they end below 0.2 of it (0.45 leaves room for label smoothing to 0.3).
 QUICK, LEAST, FLOOR = 0.5, 0.08, 0.45
 
 
@@ -22,7 +23,7 @@ QUICK, LEAST, FLOOR = 0.5, 0.08, 0.45
     id="HW701",
     title="The model cannot learn even one batch by heart",
     why="What cannot be overfitted cannot be learned: something between inputs and loss is cut or squeezed.",
-    fix="Take parts away (dropout, masks, layers) until one batch is learned by heart; the last one taken is at fault.",
+    fix="Take parts away (dropout, masks, layers) until one batch is learned: the last one is at fault.",
     needs={"loss", "finite"},
     last_resort=True,
 )
@@ -42,7 +43,8 @@ def cannot_memorise(probe: Probe) -> Iterator[Found | Tried]:
     place, words = _dropout(probe) if noisy else (_squeeze(probe), "")
     lines = loss_lines(probe)
     place = place or (lines[0] if lines else None)
-    given = f"in {len(course.losses) - 1} steps on one batch the loss went from {course.start:.2f} to {course.end:.2f}"
+    steps = len(course.losses) - 1
+    given = f"in {steps} steps on one batch the loss went from {course.start:.2f} to {course.end:.2f}"
     more = f"; without dropout, in {len(patient.losses) - 1} steps at 3e-3, to {patient.end:.2f}"
     yield Found(
         given + more + words,
@@ -66,7 +68,7 @@ def _dropout(probe: Probe) -> tuple[Place | None, str]:
     """Where the strongest dropout was made."""
     found = [
         (module.p, path)
-        for path, module in probe.user_model.named_modules()
+        for path, module in named(probe.user_model)
         if isinstance(module, nn.modules.dropout._DropoutNd)  # pyright: ignore[reportPrivateUsage]
     ]
     if not found:

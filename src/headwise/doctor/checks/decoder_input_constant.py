@@ -9,12 +9,13 @@ from headwise.doctor.blame import callers, related
 from headwise.doctor.check import Found, Tried, check
 from headwise.doctor.losses import input_lines
 from headwise.doctor.probe import Probe
+from headwise.doctor.trace import Op
 
 
 @check(
     id="HW507",
     title="The decoder is given the same token at every position",
-    why="It cannot know what it has written so far: it learns one answer for each position, whatever went before.",
+    why="It cannot know what it has written so far: it learns one answer a position, whatever went before.",
     fix="Feed the target shifted right by one (teacher forcing), not a constant.",
     needs={"causal", "tokens"},
     quick=True,
@@ -55,17 +56,13 @@ def _unread(probe: Probe) -> Iterator[Found | Tried]:
         yield Tried("read the decoder's input, and changed all of it but the first position")
         return
     leaf = next((v for v in probe.base.record.values if v.name == f"input {main.leaf}"), None)
-    cut = next(
-        (
-            op
-            for op in (leaf.users if leaf else [])
-            if op.outputs and op.out.tensor.numel() < leaf.tensor.numel()
-        ),
-        None,
-    )
-    lines = callers(cut) if cut is not None else []
+    cuts: list[Op] = []
+    if leaf is not None:
+        cuts = [op for op in leaf.users if op.outputs and op.out.tensor.numel() < leaf.tensor.numel()]
+    lines = callers(cuts[0]) if cuts else []
     yield Found(
-        f"changing all tokens of the decoder's input but the first in each row moves no output (of {probe.length} positions)",
+        "changing every token of the decoder's input but the first of each row moves no output "
+        f"(at any of {probe.length} positions)",
         at=lines[0] if lines else None,
         related=tuple(related(lines[1:2], "called from here")),
     )

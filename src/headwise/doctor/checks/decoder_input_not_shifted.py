@@ -1,10 +1,11 @@
-"""In an encoder-decoder, see whether the decoder reads at each position the very label it must predict there."""
+"""In an encoder-decoder, see whether the decoder reads at each position the label it must predict there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from headwise.doctor.adapt import flatten
+from headwise.doctor.batch import numbers
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, Tried, check
 from headwise.doctor.losses import cut_line, first_of, input_lines, learned, loss_lines, share, target_lines
@@ -15,14 +16,14 @@ from headwise.doctor.probe import Probe
     id="HW506",
     title="The decoder's input is the target itself, not shifted right",
     why="The decoder reads the answer it must give: loss near zero in training, nonsense in decoding.",
-    fix="Feed the target shifted right by one with the start token in front: [BOS, y1 ... y(n-1)] for [y1 ... yn].",
+    fix="Feed the target shifted right behind a start token: [BOS, y1 ... y(n-1)] for labels [y1 ... yn].",
     needs={"encoder-decoder", "loss", "sequence", "tokens"},
     quick=True,
 )
 def decoder_input_not_shifted(probe: Probe) -> Iterator[Found | Tried]:
     label, ids = learned(probe)
     same, following = share(label, ids, 0, probe.pad_id), share(label, ids, 1, probe.pad_id)
-    first = set(ids[:, 0].tolist())
+    first = set(numbers(ids[:, 0]))
     if same < 0.95 or following > 0.5 or len(first) == 1:
         yield Tried(
             f"{same:.0%} of the decoder's positions read their own label, {following:.0%} the one before"

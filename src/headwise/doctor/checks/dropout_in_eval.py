@@ -15,8 +15,8 @@ from headwise.doctor.trace import Op
 @check(
     id="HW706",
     title="Dropout (or other noise) is active in eval mode",
-    why="The same input gets another answer each time: validation is noisy, and decoding is worse than it could be.",
-    fix="Give the training flag on: F.dropout(x, p, self.training), dropout_p=self.p if self.training else 0.0.",
+    why="The same input gets another answer each time: validation is noisy, and decoding suffers.",
+    fix="Pass the training flag: F.dropout(x, p, self.training), dropout_p=self.p if self.training else 0.0.",
     needs={"finite"},
     explains={"cache-mismatch", "batch-changes-answer", "left-padding-changes-answer"},
     quick=True,
@@ -30,8 +30,9 @@ def dropout_in_eval(probe: Probe) -> Iterator[Found | Tried]:
     lines = callers(op) if op is not None else []
     place = lines[0] if lines else None
     gap = moved.logits_by
+    most = float(gap[torch.isfinite(gap)].max())
     yield Found(
-        f"in eval mode the same batch gave outputs that differ by up to {float(gap[torch.isfinite(gap)].max()):.2g} "
+        f"in eval mode the same batch gave outputs that differ by up to {most:.2g} "
         f"(rounding: {64 * probe.eps:.0e})",
         at=place,
         module=op.module if op is not None else "",

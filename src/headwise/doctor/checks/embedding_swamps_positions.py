@@ -49,8 +49,8 @@ def embedding_swamps_positions(probe: Probe) -> Iterator[Found | Tried]:
             place = scaled.place if scaled is not None and scaled.name in {"mul", "mul_"} else added.op.place
             yield Found(
                 f"where they are added, the token embeddings have a root mean square of {tokens:.2g} and the "
-                f"positions of {positions:.2g}: {ratio:.0f} times as large ({most:.0f} is more than designs "
-                "have that train well)",
+                f"positions of {positions:.2g}: {ratio:.0f} times as large (designs that train well "
+                f"stay below {most:.0f})",
                 at=place,
                 module=added.op.module,
                 related=tuple(

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from headwise.doctor.blame import dropped_in, line_in, related
 from headwise.doctor.check import Found, Place, Tried, check
-from headwise.doctor.heads import results
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import Site
 from headwise.doctor.trace import Op, Value
@@ -21,14 +20,18 @@ from headwise.doctor.trace import Op, Value
     explains={
         "attention-ignored", "unused-parameters", "cross-mask-missing", "cross-mask-wrong",
         "mask-not-forwarded", "cannot-memorise", "padding-attended", "gradient-cut", "mask-wrong-axis",
-        "positions-missing", "cache-mismatch", "causal-mask-in-encoder", "mask-inverted", "causal-leak", "causal-missing-in-one-layer"},
+        "positions-missing", "cache-mismatch", "causal-mask-in-encoder", "mask-inverted", "causal-leak",
+        "causal-missing-in-one-layer",
+    },
     quick=True,
 )  # fmt: skip
 def encoder_output_unused(probe: Probe) -> Iterator[Found | Tried]:
     source = probe.source
     assert source is not None
     record = probe.base.record
-    used = record.ancestors(results(probe))
+    used = record.ancestors(
+        [probe.base.logits_value]
+    )  # not what else is given back: the encoder's states may be
     encoder = probe.sites_of("encoder")
     bit = 1 << source.leaf
     reads = any(v.sources & bit and v.trained and v.tensor.is_floating_point() for v in used)

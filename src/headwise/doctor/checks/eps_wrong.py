@@ -24,7 +24,7 @@ DAMPED = 0.95
 @check(
     id="HW410",
     title="A norm's epsilon is wrong for its inputs or its precision",
-    why="Too large, it damps small inputs instead of normalising them; too small, a blank row becomes nan.",
+    why="Too large, it damps small inputs instead of normalising them; too small, a blank row becomes NaN.",
     fix="Give eps=1e-5 (1e-6 for RMSNorm), and compute statistics in float32 in a model of half precision.",
     explains={
         "cannot-memorise",
@@ -97,7 +97,7 @@ def _in_half(probe: Probe, known: list[Norm], dtype: torch.dtype) -> Iterator[Fo
         blank = torch.zeros_like(norm.entered.tensor)
         if norm.kind == "written":
             here, there = ask(record, norm, blank), ask(probe.base.record, wide, blank)
-            shows = "comes out of the norm as nan or inf"
+            shows = "comes out of the norm as NaN or infinity"
             is_lost = not bool(torch.isfinite(here).all()) and bool(torch.isfinite(there).all())
         else:
             is_lost, shows = _gradient_lost(norm, blank), "gets a gradient of inf or nan from the norm"

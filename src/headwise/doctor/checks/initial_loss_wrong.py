@@ -11,8 +11,8 @@ from headwise.doctor.probe import Probe
 from headwise.doctor.rehearsal import drawn_at
 from headwise.doctor.trace import Op, Value
 
-# Healthy starts, measured: ln V + 0.0 to 0.5 (heads drawn as nn.Linear does, or std 0.02). Excess is about half the
-# logits' variance, so 0.5 + ln(V) / 2 stands for logits of a standard deviation above 2 (V = 40) or 3 (V = 50,000).
+# Healthy starts, measured: ln V + 0.0 to 0.5 (heads drawn as nn.Linear does, or std 0.02). The excess is
+# about half the logits' variance: 0.5 + ln(V) / 2 is a standard deviation of 2 (V = 40) or 3 (V = 50,000).
 SLACK, SHARE = 0.5, 0.5
 LOUD = 2.5  # rms of the head's weights times sqrt(d_model); 0.6 as nn.Linear draws them, 1 for unit logits
 
@@ -21,15 +21,16 @@ LOUD = 2.5  # rms of the head's weights times sqrt(d_model); 0.6 as nn.Linear dr
     id="HW508",
     title="The loss starts far above ln V",
     why="The first steps are spent on taking back confident nonsense; with a high rate they do lasting harm.",
-    fix="Draw the output layer (and a table tied to it) small: std 0.02 or 1/sqrt(d_model); give logits unit size.",
+    fix="Draw the output layer (and a table tied to it) small: std 0.02 or 1/sqrt(d_model), no larger.",
     severity="warning",
     needs={"loss", "finite"},
 )
 def initial_loss_wrong(probe: Probe) -> Iterator[Found | Tried]:
     loss, rows = mean_cross_entropy(probe)
-    record, _, logits = probe.recorded_loss()
+    _, _, logits = probe.recorded_loss()
     assert logits is not None
-    expected = uniform_loss(logits.tensor.shape[-1])
+    classes = logits.tensor.shape[-1]
+    expected = uniform_loss(classes)
     if loss - expected <= SLACK + SHARE * expected:
         yield Tried(f"the loss starts at {loss:.2f}; ln V is {expected:.2f} ({rows} labels)")
         return
@@ -40,7 +41,7 @@ def initial_loss_wrong(probe: Probe) -> Iterator[Found | Tried]:
     place = drawn if loud and drawn is not None else line
     std = float(logits.tensor.std())
     yield Found(
-        f"the cross-entropy of {rows} labels is {loss:.2f} before the first step, ln {logits.tensor.shape[-1]} = "
+        f"the cross-entropy of {rows} labels is {loss:.2f} before the first step, and ln {classes} is "
         f"{expected:.2f}; the logits have a standard deviation of {std:.1f}",
         at=place,
         module=head.module if head is not None else "",

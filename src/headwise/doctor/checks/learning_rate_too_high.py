@@ -1,4 +1,4 @@
-"""Rehearse on the one batch: with the user's optimizer, with the same at a thirtieth of its rate, and with a tame one."""
+"""Rehearse on the one batch: with the user's optimizer, with the same at a lower rate, with a tame one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headwise.doctor.rehearsal import Course, lowered, optimizer_line, own, tame
 from headwise.doctor.written import formula_of
 
 LOWER = 1 / 30
-LEAP = 0.08  # share of its weights that a step may change in the median matrix; healthy recipes measure 0.005 to 0.025
+LEAP = 0.08  # share of its size by which a step may change the median matrix; healthy recipes: 0.005 to 0.025
 
 
 @check(
@@ -42,8 +42,8 @@ def learning_rate_too_high(probe: Probe) -> Iterator[Found | Tried]:
     place = formula or (mine.set_at[0] if mine.set_at else built)
     yield Found(
         f"in {len(mine.losses) - 1} steps on one batch, at rates up to {peak:.2g}, the loss went from "
-        f"{mine.start:.2f} to {mine.end:.2f}, and one step changed a matrix by {mine.moved:.0%} of its size; at rates up to "
-        f"{max(control.rates):.2g} it fell to {control.end:.2f}",
+        f"{mine.start:.2f} to {mine.end:.2f}, and one step changed a matrix by {mine.moved:.0%} of its size; "
+        f"at rates up to {max(control.rates):.2g} it fell to {control.end:.2f}",
         at=place,
         related=tuple(related([*mine.set_at, built], "the optimizer is made here", place)),
         picture=curves("Loss on one batch", {"as given": mine, "at a lower rate": control}),

@@ -1,4 +1,4 @@
-"""Send indices from logits and targets to the cross-entropy: each row of logits must meet a label of its own row."""
+"""Follow logits and targets to the cross-entropy: each row must meet a label of its own sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headwise.doctor.probe import Probe
 @check(
     id="HW502",
     title="Logits and targets are flattened in different orders",
-    why="Each row of logits is trained on another position's label, of another sentence: nothing can be learned.",
+    why="Each row of logits is trained on the label of another sentence: nothing can be learned.",
     fix="Bring logits and targets to the same order of axes before flattening: transpose, then reshape.",
     needs={"loss", "stream"},
     explains={"targets-not-shifted", "targets-shifted-twice", "cannot-memorise", "decoder-input-not-shifted"},
@@ -39,8 +39,8 @@ def logits_flattened_wrong(probe: Probe) -> Iterator[Found | Tried]:
     else:
         first = int(wrong.nonzero()[0])
         seen = (
-            f"the logits of sentence {int(row[first])}, position {int(time[first])} meet the label of sentence "
-            f"{int(label_row[first])}, position {int(label_time[first])}"
+            f"the logits of sentence {int(row[first])}, position {int(time[first])} meet the label of "
+            f"sentence {int(label_row[first])}, position {int(label_time[first])}"
         )
     yield Found(
         f"{seen}; so do {share:.0%} of all rows",

@@ -15,7 +15,7 @@ LOW, HIGH = 0.2, 5.0
 @check(
     id="HW705",
     title="The loss is not a mean over the tokens",
-    why="Gradients, clipping and weight decay change with the batch's size, and the rate means something else.",
+    why="Gradients, clipping and weight decay change with the batch's size, and so does what the rate means.",
     fix="Take the mean over the labels that count: reduction='mean', or sum / number of labels, once.",
     severity="warning",
     needs={"loss", "finite"},
@@ -32,8 +32,8 @@ def loss_scaled_wrong(probe: Probe) -> Iterator[Found | Tried]:
     meaning = {count: "the number of labels", 1 / count: "one over the number of labels"}
     near = next((words for number, words in meaning.items() if abs(ratio / number - 1) < 0.02), "")
     yield Found(
-        f"the loss is {loss:.4g}; the mean cross-entropy of its {count} labels is {mean:.4g}: {ratio:.3g} times it"
-        + (f" ({near})" if near else ""),
+        f"the loss is {loss:.4g}, {ratio:.3g} times the mean cross-entropy of its {count} labels ({mean:.4g})"
+        + (f": {near}" if near else ""),
         at=place,
         related=tuple(related(others, "takes part in the loss", place)),
     )

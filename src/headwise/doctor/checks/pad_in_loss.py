@@ -53,8 +53,8 @@ def pad_in_loss(probe: Probe) -> Iterator[Found | Tried]:
         return
     place, others = first_of([*loss_lines(probe)[:1], *target_lines(probe)[:1]])
     yield Found(
-        f"{int(padded.sum())} of {len(padded)} labels are padding, and {weight:.0%} of the loss's gradient at the "
-        "logits comes from them (0 % when they are left out)",
+        f"{int(padded.sum())} of {len(padded)} labels are padding, and {weight:.0%} of the loss's gradient "
+        "at the logits comes from them (0 % when they are left out)",
         at=place,
         related=tuple(related(others, "the targets are made here", place)),
     )

@@ -13,7 +13,7 @@ from headwise.doctor.probe import Probe
 @check(
     id="HW210",
     title="Queries, keys and values are one projection",
-    why="Scores are symmetrical and each position looks at itself most: no direction can be learnt.",
+    why="Scores are symmetrical and each position looks at itself most: no direction can be learned.",
     fix="Give queries, keys and values a linear layer each (or one three times as wide, cut in three).",
     needs={"sites"},
     explains={"value-is-key", "weights-accidentally-shared", "attention-collapsed", "unused-parameters"},

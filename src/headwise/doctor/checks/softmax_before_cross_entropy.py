@@ -11,7 +11,7 @@ from headwise.doctor.blame import callers, constructed, related
 from headwise.doctor.check import Found, Tried, check
 from headwise.doctor.losses import loss_lines
 from headwise.doctor.probe import Probe
-from headwise.doctor.trace import Value
+from headwise.doctor.weights import root
 
 
 @check(
@@ -34,15 +34,16 @@ def softmax_before_cross_entropy(probe: Probe) -> Iterator[Found | Tried]:
         scores = op.inputs[0].tensor
         if scores.shape[dim] < 2 or not _is_distribution(scores, dim):
             continue
-        made = _made(op.inputs[0])
+        made = root(op.inputs[0])
         place = callers(made.op)[0] if made.op is not None and callers(made.op) else None
         module = probe.module_at(made.op.module) if made.op is not None and made.op.module else None
         if isinstance(module, nn.Softmax):  # written where it was put into the model
             place = constructed(probe, made.op.module) or place if made.op is not None else place
         total = scores.sum(dim)
+        least, most = float(scores.min()), float(scores.max())
         yield Found(
-            f"what the cross-entropy reads lies in [{float(scores.min()):.2g}, {float(scores.max()):.2g}] and sums "
-            f"to {float(total.min()):.4f} in every row, over {scores.shape[dim]} classes",
+            f"what the cross-entropy reads lies in [{least:.2g}, {most:.2g}] and "
+            f"sums to {float(total.min()):.4f} in every row, over {scores.shape[dim]} classes",
             at=place,
             module=made.op.module if made.op is not None else "",
             related=tuple(related(loss_lines(probe)[-1:], "the loss takes the softmax again here", place)),
@@ -54,10 +55,3 @@ def softmax_before_cross_entropy(probe: Probe) -> Iterator[Found | Tried]:
 def _is_distribution(scores: torch.Tensor, dim: int) -> bool:
     total = scores.sum(dim)
     return bool((scores >= 0).all()) and bool(((total - 1).abs() < 1e-4).all())
-
-
-def _made(value: Value) -> Value:
-    """Back through moves to the operation that made the numbers."""
-    while value.op is not None and (value.op.moves or value.op.name == "update"):
-        value = value.op.inputs[0]
-    return value

@@ -1,9 +1,10 @@
-"""Look which label each row of logits learns (its most negative gradient): the next token, or the one it has read?"""
+"""Look which label each row of logits learns (its most negative gradient): the next token or the one read?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headwise.doctor.batch import numbers
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, Tried, check
 from headwise.doctor.losses import cut_line, first_of, learned, loss_lines, share, target_lines
@@ -13,7 +14,7 @@ from headwise.doctor.probe import Probe
 @check(
     id="HW504",
     title="The model is trained to repeat the token it has just read",
-    why="Copying the input solves the task: the loss falls to nothing, and generation repeats itself for ever.",
+    why="Copying the input solves the task: the loss falls to nothing, and generation repeats itself.",
     fix="Shift the targets: inputs = ids[:, :-1], targets = ids[:, 1:] (once: in the data, or in the loss).",
     needs={"causal", "loss", "sequence", "tokens"},
     quick=True,
@@ -41,4 +42,4 @@ def _is_start_missing(probe: Probe) -> bool:
     if probe.kind != "encoder-decoder":
         return False
     _, ids = learned(probe)
-    return len(set(ids[:, 0].tolist())) > 1
+    return len(set(numbers(ids[:, 0]))) > 1

@@ -1,4 +1,4 @@
-"""Look which label each row of logits learns: the token after the next means that the shift was made twice."""
+"""Look which label each row of logits learns: the token after the next means two shifts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headwise.doctor.probe import Probe
 @check(
     id="HW505",
     title="The targets are shifted twice",
-    why="The model learns to skip a token: it predicts the one after the next, and generation drops every other.",
+    why="The model learns to predict the token after the next: generation drops every other token.",
     fix="Shift once: either in the data (targets = ids[:, 1:]) or in the loss, not in both.",
     needs={"causal", "loss", "sequence", "tokens"},
     quick=True,

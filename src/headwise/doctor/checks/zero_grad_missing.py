@@ -1,9 +1,10 @@
-"""Run the user's step three times on a copy: when a step's backward begins, the last step's gradients must be gone."""
+"""Run the user's step three times on a copy: as a backward begins, the last step's gradients must be gone."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from headwise.doctor.batch import Batch
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, NotApplicable, Place, Tried, check
 from headwise.doctor.probe import Probe
+from headwise.doctor.runner import size_of
 from headwise.doctor.trace import user_frames
 from headwise.doctor.untouched import seed_everything
 
@@ -20,7 +22,7 @@ from headwise.doctor.untouched import seed_everything
 @check(
     id="HW704",
     title="Gradients are never set to zero between steps",
-    why="Each step adds all earlier gradients: the steps grow, and the model is thrown off after a few of them.",
+    why="Each step adds all earlier gradients: the steps grow, and soon throw the model off.",
     fix="Call optimizer.zero_grad() in every step, before loss.backward().",
     needs={"train_step", "optimizer"},
     explains={"learning-rate-too-high", "cannot-memorise"},
@@ -35,26 +37,25 @@ def zero_grad_missing(probe: Probe) -> Iterator[Found | Tried]:
         return
     place = lines[0] if lines else None
     yield Found(
-        f"when the backward of the second step begins, the gradients of the first are still there (norm {left[0]:.3g}, "
-        "0 where they are cleared), and the new ones are added to them",
+        "when the backward of the second step begins, the gradients of the first are still there "
+        f"(norm {left[0]:.3g}, 0 where they are cleared), and the new ones are added to them",
         at=place,
         related=tuple(related(lines[1:], "the step is taken here", place)),
     )
 
 
 def _steps(probe: Probe) -> tuple[list[float], list[Place]]:
-    """The gradients' norm as the first backward of each of three user steps begins; the lines of backward and step."""
+    """The gradients' norm as the first backward of each of three steps begins; lines of backward and step."""
     held: list[float] = []
     lines: list[Place] = []
     fresh = True  # no backward since the last step: more than one is gradient accumulation
     given = Batch.given(probe.adapted)
-    real = Tensor.backward
+    real: Any = cast("Any", Tensor).backward
 
     with probe.training_copy() as (model, optimizer):
 
         def norm() -> float:
-            grads = [p.grad for p in model.parameters() if p.grad is not None]
-            return float(torch.stack([g.norm() for g in grads]).norm()) if grads else 0.0
+            return math.hypot(*(size_of(p.grad, 2) for p in model.parameters() if p.grad is not None))
 
         def backward(self: Tensor, *args: Any, **kwargs: Any) -> Any:
             nonlocal fresh
