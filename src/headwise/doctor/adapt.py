@@ -95,6 +95,7 @@ def adapt(subject: Subject) -> Adapted:
             f"inputs must hold at least one tensor: got {type(subject.inputs).__name__} without any; "
             "give the batch that the model is called with"
         )
+    _check_whole(model, leaves)
     names = _names(subject, model, len(leaves))
     roles = tuple(Leaf(name, _role(name, leaf, leaves)) for name, leaf in zip(names, leaves, strict=True))
     streams = _streams(subject, roles, leaves)
@@ -204,6 +205,8 @@ def _again(optimizer: Any, memo: dict[int, Any]) -> Any:
         if isinstance(held, torch.optim.Optimizer):  # what it wraps
             mine[name] = _again(held, memo)
             continue
+        if name == "step" and getattr(held, "_wrapped_by_lr_sched", False):
+            continue  # a scheduler's wrapper steps the optimizer it was made for: the user's
         try:
             mine[name] = copy.deepcopy(held, memo)
         except (TypeError, RuntimeError, AttributeError):
@@ -392,3 +395,19 @@ def _kind(
     if type(model).__name__.endswith(("ForCausalLM", "LMHeadModel")):
         return "decoder", "its class name"
     return None, "nothing decides"
+
+
+def _check_whole(model: nn.Module, leaves: list[Tensor]) -> None:
+    """Refuse what no pass can be made with.
+
+    Errors: ConfigError for an empty batch, and for parameters that hold no numbers yet.
+    """
+    if any(leaf.numel() == 0 for leaf in leaves):
+        shapes = ", ".join(str(list(leaf.shape)) for leaf in leaves)
+        raise ConfigError(f"the batch must hold at least one row and one position: got inputs of {shapes}")
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta or isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise ConfigError(
+                f"the model must be built: got {name} without numbers (lazy, or on the meta device); "
+                "run one batch through it, or load it, first"
+            )

@@ -141,7 +141,8 @@ def _loss(probe: Probe, output: object, logits: Tensor, model: nn.Module) -> Ten
         return value.mean() if value.dim() else value
     generator = torch.Generator().manual_seed(0)
     against = torch.randn(logits.shape, generator=generator).to(logits.device)
-    return (logits.float() * against).mean()
+    ordinary = torch.isfinite(logits) & (logits.abs() < 1e30)  # a vocabulary may be masked on purpose
+    return (logits.float().masked_fill(~ordinary, 0.0) * against).mean()
 
 
 def _names(values: Iterable[Value]) -> set[str]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
 from headwise.doctor.subject import KINDS, Subject
@@ -74,8 +73,8 @@ def check_subject(subject: Subject, shown: str) -> None:
     for name in ("call", "loss", "generate", "train_step"):
         if not (getattr(subject, name) is None or callable(getattr(subject, name))):
             refuse(name, "a function")
-    if not isinstance(cast("object", subject.optimizer), torch.optim.Optimizer | None):
-        refuse("optimizer", "a torch optimizer")
+    if subject.optimizer is not None and not callable(getattr(subject.optimizer, "step", None)):
+        refuse("optimizer", "a torch optimizer, or a wrapper of one with a step")
 
 
 def are_tensors(value: object) -> bool:

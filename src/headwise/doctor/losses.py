@@ -256,3 +256,15 @@ def _ignored(record: Recording) -> int | None:
 def uniform_loss(classes: int) -> float:
     """The cross-entropy of a model that knows nothing: ln V nats."""
     return math.log(classes)
+
+
+def sees_itself(probe: Probe) -> bool:
+    """Does any position's output move with the token read there? What it cannot see it cannot repeat."""
+    main = probe.main
+    if main is None or not probe.is_sequence:
+        return True
+    seen = probe.positions_seen(main).get(probe.base.logits_value.index)
+    if seen is None:
+        return False
+    bits = probe.rows_first(seen)
+    return any(bool((bits[:, t] >> min(t, 62) & 1).any()) for t in probe.positions(main))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from headwise.doctor.batch import Batch
@@ -79,6 +80,12 @@ def _foreign_masks(probe: Probe) -> bool:
     batch = Batch.given(probe.adapted)
     for place, leaf in enumerate(probe.adapted.leaves):
         shape = batch.leaves[place].shape
+        counts = batch.leaves[place]
+        if leaf.role == "other" and counts.dim() == 1 and not counts.is_floating_point():
+            for stream in probe.adapted.streams:
+                pad = batch.padding(stream)
+                if pad is not None and bool(pad.any()) and torch.equal(counts.long(), (~pad).sum(1)):
+                    return True
         if leaf.role == "mask" and place not in keep and not (len(shape) == 2 and shape[0] == shape[1]):
             return True
     return False

@@ -101,6 +101,8 @@ def _kept(found: Blocks, layers: list[SubLayer]) -> float:
     for layer in layers:
         others = layer.sum.inputs if layer.sum is not None else ()
         held |= {v: v.tensor for v in others if v is not layer.skip and v.sources}
+    if last.sum.out not in found.probe.base.record.descendants([first.skip]):
+        return 1.0  # two stacks side by side (two towers)
     change = like_noise(first.skip) * 1e-3 * rms(first.skip.tensor)
     with torch.no_grad():
         after = found.probe.base.record.replay(

@@ -39,7 +39,7 @@ def heads_identical(probe: Probe) -> Iterator[Found | Tried]:
         asked += 1
         gap = max(float((_pattern(site.raw[m]) - _pattern(site.raw[m])[:1]).abs().max()) for m in mates)
         size = float(_pattern(site.raw).abs().max())
-        if site.shape[2] < 2 or size < 1e-9 or gap > 1e-5 * size:
+        if site.shape[2] < 2 or not (1e-9 <= size < float("inf")) or not gap <= 1e-5 * size:
             continue
         at = _copied(probe, each)
         yield Found(

@@ -22,6 +22,8 @@ from headwise.doctor.probe import Probe
     quick=True,
 )
 def learned_positions_constant(probe: Probe) -> Iterator[Found | Tried]:
+    if probe.length < 2:
+        raise NotApplicable("the batch has one position only")
     found = [added for added in additions(probe) if added.is_early]
     for added in found:
         rows = _unread(probe, added)

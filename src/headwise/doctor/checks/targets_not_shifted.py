@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headwise.doctor.batch import numbers
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, Tried, check
-from headwise.doctor.losses import cut_line, first_of, learned, loss_lines, share, target_lines
+from headwise.doctor.losses import cut_line, first_of, learned, loss_lines, sees_itself, share, target_lines
 from headwise.doctor.probe import Probe
 
 
@@ -22,7 +22,7 @@ from headwise.doctor.probe import Probe
 def targets_not_shifted(probe: Probe) -> Iterator[Found | Tried]:
     label, ids = learned(probe)
     same, following = share(label, ids, 0, probe.pad_id), share(label, ids, 1, probe.pad_id)
-    if same < 0.95 or following > 0.5 or _is_start_missing(probe):
+    if same < 0.95 or following > 0.5 or _is_start_missing(probe) or not sees_itself(probe):
         yield Tried(f"{following:.0%} of the rows learn the next token, {same:.0%} the one just read")
         return
     cut = cut_line(probe, probe.adapted.handed.targets)  # someone cut here, and cut wrongly
