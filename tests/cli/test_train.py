@@ -84,7 +84,7 @@ def test_options_and_recipe_are_warned_of_in_one_line_each(
 
 def test_the_training_gets_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained: list[RunConfig] = []
-    monkeypatch.setattr(loop, "train", trained.append)
+    monkeypatch.setattr(loop, "train", lambda config, before: trained.append(config))
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("model: {d_model: 32}\ntrain: {seed: 5}\n")
     assert main(["train", str(recipe), "--train.seed", "6"]) == 0
@@ -94,7 +94,7 @@ def test_the_training_gets_the_configuration(tmp_path: Path, monkeypatch: pytest
 def test_what_the_training_cannot_do_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: object) -> None:
+    def fail(_: object, before: object) -> None:
         raise HeadwiseError("no text; give some")
 
     monkeypatch.setattr(loop, "train", fail)

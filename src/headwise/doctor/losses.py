@@ -56,10 +56,10 @@ def _pairs(probe: Probe) -> Pairs:
     labels = _carried(record, goal, nll.inputs[1])
     if scores is None or labels is None:
         raise NotApplicable("the way from logits and targets to the cross-entropy could not be followed")
-    scores = scores.movedim(1, -1).flatten(0, -2) if scores.dim() > 1 else scores[None]  # [R, V]
+    scores = scores.movedim(1, -1).flatten(0, -2) if scores.dim() > 1 else scores[None]  # shaped [R, V]
     labels = labels.flatten()
     first, second = _sequence_axes(logits.tensor, targets)
-    at = torch.stack(torch.unravel_index((scores - 1).clamp(min=0), logits.tensor.shape))  # [3, R, V]
+    at = torch.stack(torch.unravel_index((scores - 1).clamp(min=0), logits.tensor.shape))  # shaped [3, R, V]
     firm = (
         (at[first] == at[first][:, :1]).all(1)
         & (at[second] == at[second][:, :1]).all(1)

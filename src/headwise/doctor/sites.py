@@ -224,7 +224,7 @@ def _site(index: int, softmax: Op, score: Value, weight: Value) -> Site | None:
     rows, columns = (1, 1, *product.out.shape)[-2:]
     batch, r, c = raw_at // (rows * columns), raw_at // columns % rows, raw_at % columns
     straight = _varies(r, 1) or (not _varies(c, 1) and _varies(c, 2)) or rows == columns == 1
-    left_at, right_at = _three(indices(a)), _three(indices(b)).mT  # [N', R, Dh], [N', C, Dh]
+    left_at, right_at = _three(indices(a)), _three(indices(b)).mT  # shaped [N', R, Dh], [N', C, Dh]
     if left_at.shape[-1] != right_at.shape[-1]:
         return None
     first, second = (left_at, right_at) if straight else (right_at, left_at)

@@ -169,7 +169,7 @@ def matrices_of(probe: Probe, turned: Turned, at: Tensor) -> Tensor | None:
         one[feature] = 1
         (out,) = probe.base.record.replay({start: one.expand(start.shape).contiguous()}, [turned.operand])
         columns.append(Site.take(out, at)[0])
-    held = torch.stack(columns, -1)  # [T, Dh, F]
+    held = torch.stack(columns, -1)  # shaped [T, Dh, F]
     felt = (held.abs() > 1e-9).any(0).any(0)
     held = held[:, :, felt]
     if held.shape[1] != held.shape[2]:
