@@ -22,7 +22,8 @@ from headwise.doctor.probe import Probe
     quick=True,
 )
 def learned_positions_constant(probe: Probe) -> Iterator[Found | Tried]:
-    if probe.length < 2:
+    main = probe.main
+    if main is not None and main.is_ids and probe.length < 2:
         raise NotApplicable("the batch has one position only")
     found = [added for added in additions(probe) if added.is_early]
     for added in found:
