@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headwise.doctor.adapt import adapt
+from headwise.doctor.blame import constructed
 from headwise.doctor.check import NotApplicable
 from headwise.doctor.made import Making
 from headwise.doctor.probe import Probe
@@ -21,7 +22,6 @@ from headwise.doctor.rehearsal import (
     TAME,
     Course,
     drawn_at,
-    layer_line,
     long,
     lowered,
     norm_after_add,
@@ -240,7 +240,7 @@ def test_lines_of_optimizer_layers_and_weights() -> None:
     probe = probe_of(model, optimizer, making)
     place = optimizer_line(probe)
     assert place is not None and place.line == line_of("MADE")
-    layer = layer_line(probe, "head")
+    layer = constructed(probe, "head")
     assert layer is not None and layer.line == line_of("HEAD")
     drawn, weight = drawn_at(probe, probe.base.logits_value)
     assert (

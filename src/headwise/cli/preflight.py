@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from headwise.errors import TrainingError
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from headwise.train.loop import Ready
 
 
@@ -19,25 +17,11 @@ def preflight(ready: Ready) -> None:
     The model, its optimizer and the random state come back as they were, so the run is the same with and
     without. Errors: TrainingError where the doctor finds an error; its report goes to standard error.
     """
-    from torch.nn import functional as F
-
     from headwise.doctor.examine import examine_subject
-    from headwise.doctor.subject import Subject
+    from headwise.doctor.own_run import subject_of
 
-    def loss(logits: Tensor, labels: Tensor) -> Tensor:
-        flat, smoothing = (logits.flatten(0, 1), labels.flatten()), ready.label_smoothing
-        return F.cross_entropy(*flat, ignore_index=ready.pad_id, label_smoothing=smoothing)
-
-    batch = ready.batch
-    subject = Subject(
-        ready.model,
-        (batch.source, batch.decoder_input),
-        kind="encoder-decoder",
-        pad_id=ready.pad_id,
-        targets=batch.labels,
-        loss=loss,
-        optimizer=ready.optimizer,
-        layout="batch-first",
+    subject = subject_of(
+        ready.model, ready.batch, ready.pad_id, ready.label_smoothing, optimizer=ready.optimizer
     )
     report = examine_subject(subject, target="the model before its first step", quick=True)
     if report.ok("error"):

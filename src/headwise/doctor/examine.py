@@ -23,7 +23,7 @@ from headwise.doctor.check import (
 )
 from headwise.doctor.probe import Probe
 from headwise.doctor.report import VERSION, Report
-from headwise.doctor.runner import LARGE
+from headwise.doctor.runner import is_large
 from headwise.doctor.settings import Selection, check_words, without_suppressed
 from headwise.doctor.shrink import shrink
 from headwise.doctor.subject import KINDS, Kind, Layout, Subject
@@ -95,7 +95,9 @@ def examine_subject(
     verdicts: dict[str, Verdicted] = {}
     with untouched(adapted.model, subject.optimizer), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if not is_large(adapted):  # on small tensors threads only wait for one another; one sums in one order
+        if not is_large(
+            adapted.model
+        ):  # on small tensors threads only wait for one another; one sums in one order
             torch.set_num_threads(1)
         probe = _probe(adapted, making, device)
         for check in checks():
@@ -123,14 +125,9 @@ def examine_subject(
     return without_suppressed(report)
 
 
-def is_large(adapted: Adapted) -> bool:
-    """Is the model too large to be copied and trained freely?"""
-    return sum(p.numel() for p in adapted.model.parameters()) > LARGE
-
-
 def _probe(adapted: Adapted, making: Making | None, device: str | None) -> Probe:
     """A probe of a part of a large batch; of the whole where the part does not run and the whole does."""
-    part = shrink(adapted, is_large(adapted))
+    part = shrink(adapted, is_large(adapted.model))
     probe = Probe(part, making, device)
     if part is not adapted and probe.failure is not None:
         whole = Probe(adapted, making, device)

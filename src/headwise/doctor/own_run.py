@@ -48,29 +48,31 @@ def read_run(folder: Path) -> ReadRun:
         batch = _random(run)
         notes = (f"the text of {folder} cannot be read ({error}); random tokens take its place",)
         assumed = {"inputs_from": f"{ROWS} rows of random tokens"}
-    subject = Subject(
-        run.model,
-        (batch.source, batch.decoder_input),
-        kind="encoder-decoder",
-        pad_id=run.tokenizer.pad_id,
-        targets=batch.labels,
-        loss=_loss(run),
-        layout="batch-first",
-        name=str(folder),
-    )
+    pad_id, smoothing = run.tokenizer.pad_id, run.config.train.label_smoothing
+    subject = subject_of(run.model, batch, pad_id, smoothing, name=str(folder))
     return ReadRun(subject, assumed, notes)
 
 
-def _loss(run: Run) -> Any:
-    """What training computes in pieces (train/loss.py), of whole logits."""
-    pad_id, smoothing = run.tokenizer.pad_id, run.config.train.label_smoothing
+def subject_of(
+    model: Any, batch: Batch, pad_id: int, smoothing: float, *, optimizer: Any = None, name: str = ""
+) -> Subject:
+    """A model of ours with a batch as training makes it, and the loss of train/loss.py, of whole logits."""
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(
-            logits.flatten(0, 1), labels.flatten(), ignore_index=pad_id, label_smoothing=smoothing
-        )
+        flat = logits.flatten(0, 1), labels.flatten()
+        return F.cross_entropy(*flat, ignore_index=pad_id, label_smoothing=smoothing)
 
-    return loss
+    return Subject(
+        model,
+        (batch.source, batch.decoder_input),
+        kind="encoder-decoder",
+        pad_id=pad_id,
+        targets=batch.labels,
+        loss=loss,
+        optimizer=optimizer,
+        layout="batch-first",
+        name=name,
+    )
 
 
 def _sample(run: Run) -> Batch:

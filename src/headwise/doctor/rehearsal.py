@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from headwise.doctor.blame import constructed, made_places
+from headwise.doctor.blame import made_places
 from headwise.doctor.check import NotApplicable, Place
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import REACH
@@ -200,11 +200,6 @@ def norm_after_add(probe: Probe) -> list[list[str]]:
         if all(user is op or user.moves for user in value.users):
             (main if value.sources & bit else other).append(op.module)
     return [main, other]
-
-
-def layer_line(probe: Probe, path: str) -> Place | None:
-    """Where the module at a path was constructed."""
-    return constructed(probe, path)
 
 
 def drawn_at(probe: Probe, value: Value) -> tuple[Place | None, Tensor | None]:

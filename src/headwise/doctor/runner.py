@@ -108,6 +108,11 @@ def largest(tensor: Tensor) -> float:
     return float(finite.abs().max()) if finite.numel() else 0.0
 
 
+def is_large(model: nn.Module) -> bool:
+    """Is the model too large for copies side by side?"""
+    return sum(p.numel() for p in model.parameters()) > LARGE
+
+
 class Runner:
     """What runs for a subject, and how. `failure` is what its own batch raised, if it did."""
 
@@ -122,13 +127,9 @@ class Runner:
         self._copy: nn.Module | None = None
 
     @cached_property
-    def num_parameters(self) -> int:
-        return sum(p.numel() for p in self.user_model.parameters())
-
-    @property
     def is_large(self) -> bool:
         """A large model is run itself, in its own dtype: there is no room for copies in float64."""
-        return self.num_parameters > LARGE
+        return is_large(self.user_model)
 
     @property
     def own_dtype(self) -> torch.dtype:

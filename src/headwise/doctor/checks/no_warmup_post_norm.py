@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwise.doctor.blame import related
+from headwise.doctor.blame import constructed, related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
 from headwise.doctor.checks.learning_rate_too_high import curves
 from headwise.doctor.probe import Probe
-from headwise.doctor.rehearsal import DEEP, layer_line, norm_after_add, optimizer_line, own, warmed
+from headwise.doctor.rehearsal import DEEP, norm_after_add, optimizer_line, own, warmed
 
 HIGH = 5e-3  # above it the rate itself is at fault
 
@@ -45,6 +45,6 @@ def no_warmup_post_norm(probe: Probe) -> Iterator[Found | Tried]:
         f"with the rate rising from zero it went to {warm.end:.2f}",
         at=place,
         module=norms[0],
-        related=tuple(related([layer_line(probe, norms[0])], "the post-norm layer is made here", place)),
+        related=tuple(related([constructed(probe, norms[0])], "the post-norm layer is made here", place)),
         picture=curves("Loss on one batch", {"as given": mine, "with warm-up": warm}),
     )
