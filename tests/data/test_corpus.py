@@ -43,7 +43,7 @@ def test_home_and_absolute_names_are_understood(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("HOME", str(tmp_path))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (elsewhere / "v").write_bytes(gzip.compress(b"far\nfarther\n"))
+    (elsewhere / "v").write_bytes(gzip.compress(b"far\nfarther\n", mtime=0))
     names = ParallelConfig("~", "train_source", "train_target", str(elsewhere / "v"), "validation_target")
     corpus = load_corpus(DataConfig(kind="parallel", parallel=names))
     assert corpus.validation.source == ["far", "farther"]
