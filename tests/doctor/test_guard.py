@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -57,6 +58,35 @@ def test_an_endless_loop_is_stopped_even_one_that_catches_everything(in_thread: 
         work()
     assert len(said) == 1 and said[0].startswith("it: stopped after 0.2 s, at ")
     assert f"{Path(__file__).name}:" in said[0] and "--load-timeout" in said[0]
+
+
+TRACED = """
+import sys, threading, time
+from headwise.doctor.guard import guarded
+from headwise.errors import DataError
+
+def work(seconds):
+    try:
+        with guarded("it", 0.05):
+            time.sleep(seconds)
+    except DataError as error:
+        print(str(error)[:24])
+
+for seconds in (0, 0.2):
+    thread = threading.Thread(target=work, args=(seconds,))
+    thread.start()
+    thread.join()
+sys.settrace(lambda frame, event, arg: None)
+(lambda: None)()
+sys.settrace(None)
+print("traced")
+"""
+
+
+def test_a_limit_in_a_thread_leaves_the_interpreter_as_it_was() -> None:
+    # an exception thrown and taken back made Python 3.11 hang in the first traced function
+    done = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == ["it: stopped after 0.05 s", "traced"], done.stderr
 
 
 def test_a_limit_leaves_no_timer_and_no_handler_behind() -> None:

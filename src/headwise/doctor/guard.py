@@ -166,16 +166,17 @@ def _by_signal(seconds: float) -> Generator[None]:
 
 @contextmanager
 def _by_thread(seconds: float) -> Generator[None]:
-    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
     me = ctypes.c_ulong(threading.get_ident())
-    lock, over = threading.Lock(), threading.Event()
+    lock, over, thrown = threading.Lock(), threading.Event(), threading.Event()
 
     def watch() -> None:
         wait = seconds
         while not over.wait(wait):
             with lock:
                 if not over.is_set():
-                    raise_in(me, ctypes.py_object(_TooLong))
+                    thrown.set()
+                    throw(me, ctypes.py_object(_TooLong))
             wait = 0.5
 
     watcher = threading.Thread(target=watch, daemon=True)
@@ -183,7 +184,16 @@ def _by_thread(seconds: float) -> Generator[None]:
     try:
         yield
     finally:
-        with lock:
-            over.set()
-            raise_in(me, None)  # what was thrown and has not arrived
+        # What was thrown must arrive. Taken back, it leaves the interpreter believing that something
+        # is pending, and Python 3.11 then turns on the spot in the first function it traces.
+        while not over.is_set():
+            try:
+                with lock:
+                    over.set()
+                if thrown.is_set():
+                    throw(me, ctypes.py_object(_TooLong))
+                    while True:
+                        time.sleep(0)
+            except _TooLong:
+                pass
         watcher.join()
