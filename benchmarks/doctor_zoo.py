@@ -11,10 +11,12 @@ the kernel's high-water mark (VmHWM of /proc/self/status), set back before each 
 
 Damages: each is applied to `--models` of the public models (0: to all that it fits), every one in its turn,
 and is found where one of the accepted names is among the errors and warnings (or the notes, for what some
-build on purpose, such as one projection for keys and values). --laws does not ask the
+build on purpose, such as one projection for keys and values). Models in which a damage does no harm are left
+out of the count, each with the reason, and there the doctor must be silent. --laws does not ask the
 doctor, but measures that the healthy models keep the laws and that the damages break what they should.
 
-Exit code 1: a healthy model has an error or a warning, a damage was missed, or one fits fewer than 8 models.
+Exit code 1: a healthy model has an error or a warning, a damage was missed, was reported where it does no
+harm, or fits fewer than 8 models.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import sys
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,9 +137,27 @@ def patients(damage: Damage, names: list[str], most: int, turn: int) -> list[tup
     return found
 
 
+def judged(damage: Damage, name: str, got: Examined) -> tuple[str, str]:
+    """The verdict on one report ("found", "MISSED", "left out", "NOT SILENT"), and what else it says."""
+    accepted = frozenset[str]() if name in damage.harmless_in else damage.accepted
+    harmful = got.findings["error"] + got.findings["warning"]
+    told = harmful + (got.findings["note"] if damage.is_design else [])
+    others = [each for each in harmful if each not in accepted]
+    if name in damage.harmless_in:
+        verdict = "NOT SILENT" if harmful or got.crash else "left out"
+    else:
+        verdict = "found" if accepted & set(told) else "MISSED"
+    also = f"{'also' if verdict == 'found' else 'instead'} {', '.join(others)}" if others else ""
+    is_noted = verdict != "found" and bool(got.findings["note"])
+    notes = f"noted {', '.join(got.findings['note'])}" if is_noted else ""
+    crash = f"COULD NOT RUN {got.crash}" if got.crash else ""
+    return verdict, "; ".join(filter(None, (also, notes, crash)))
+
+
 def damaged(names: list[str], chosen: str, most: int, verbose: bool) -> int:
-    """A table of damages and models; the number of misses."""
-    missed, total = 0, 0
+    """A table of damages and models, and its totals; the number of misses."""
+    counts: Counter[str] = Counter()
+    left_out: list[str] = []
     for turn, damage in enumerate(DAMAGES.values()):
         if chosen not in damage.name:
             continue
@@ -144,26 +165,28 @@ def damaged(names: list[str], chosen: str, most: int, verbose: bool) -> int:
         print(f"\n{damage.name}: {' or '.join(sorted(damage.accepted))}", flush=True)
         if len(few) < LEAST_MODELS and len(names) == len(FAMILIES) and (most == 0 or most >= LEAST_MODELS):
             print(f"    FITS ONLY {len(few)} MODELS", flush=True)
-            missed += 1
+            counts["too few"] += 1
         for name, subject in few:
             got = examined(subject)
-            harmful = got.findings["error"] + got.findings["warning"]
-            told = harmful + (got.findings["note"] if damage.is_design else [])
-            is_found = bool(damage.accepted & set(told))
-            total, missed = total + 1, missed + (not is_found)
-            others = [each for each in harmful if each not in damage.accepted]
-            verdict = "found" if is_found else "MISSED"
-            also = f"{'also' if is_found else 'instead'} {', '.join(others)}" if others else ""
-            notes = (
-                f"noted {', '.join(got.findings['note'])}" if not is_found and got.findings["note"] else ""
-            )
-            crash = f"COULD NOT RUN {got.crash}" if got.crash else ""
-            said = "; ".join(filter(None, (also, notes, crash)))
-            print(f"    {name:20} {verdict:7} {got.seconds:6.2f} s  {said}", flush=True)
+            verdict, said = judged(damage, name, got)
+            counts[verdict] += 1
+            if verdict == "left out":
+                left_out.append(f"{damage.name} in {name}: {damage.harmless_in[name]}")
+            print(f"    {name:20} {verdict:10} {got.seconds:6.2f} s  {said}", flush=True)
             for line in got.evidence if verbose else []:
                 print(f"        {line}", flush=True)
-    print(f"\ndamages: {total} damaged models, {missed} missed\n")
-    return missed
+    print(f"\n{totals(counts, left_out)}\n")
+    return counts["MISSED"] + counts["NOT SILENT"] + counts["too few"]
+
+
+def totals(counts: Counter[str], left_out: list[str]) -> str:
+    """What the table of damages comes to: a line, and one for each model that was left out."""
+    said = f"damages: {counts['found']} of {counts['found'] + counts['MISSED']} found"
+    if counts["NOT SILENT"]:
+        said += f", {counts['NOT SILENT']} reported where they do no harm"
+    if left_out:
+        said += f", {len(left_out)} left out because they do no harm there"
+    return "\n".join([said, *(f"    {line}" for line in left_out)])
 
 
 def lawful(builders: dict[str, Callable[[], Subject]], names: list[str], chosen: str) -> int:

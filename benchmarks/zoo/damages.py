@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ class Damage:
         laws.Measured, "logits", "loss", "gradient", "nan"; "" where only training or decoding shows it.
     apply: changes the subject's model in place, or returns another subject; raises NotHere.
     is_design: some build it so on purpose, so that a note is all that can be asked of the doctor.
+    harmless_in: models that the damage changes without harm, so that silence is right, each with the reason.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Damage:
     breaks: str
     apply: Apply
     is_design: bool = False
+    harmless_in: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 DAMAGES: dict[str, Damage] = {}
@@ -44,13 +46,19 @@ EVERY = ("decoder", "encoder", "encoder-decoder")
 
 
 def damage(
-    *accepted: str, kinds: tuple[str, ...] = EVERY, breaks: str = "logits", is_design: bool = False
+    *accepted: str,
+    kinds: tuple[str, ...] = EVERY,
+    breaks: str = "logits",
+    is_design: bool = False,
+    harmless_in: Mapping[str, str] | None = None,
 ) -> Callable[[Apply], Apply]:
     """Register a function that damages a subject."""
 
     def register(apply: Apply) -> Apply:
         name = apply.__name__.replace("_", "-")
-        DAMAGES[name] = Damage(name, frozenset(accepted), frozenset(kinds), breaks, apply, is_design)
+        DAMAGES[name] = Damage(
+            name, frozenset(accepted), frozenset(kinds), breaks, apply, is_design, harmless_in or {}
+        )
         return apply
 
     return register
@@ -397,7 +405,11 @@ def output_projection_left_out(subject: Subject) -> None:
 # ---- positions
 
 
-@damage("learned-positions-constant", "positions-missing")
+@damage(
+    "learned-positions-constant",
+    "positions-missing",
+    harmless_in={"mpnet": "the bias of relative positions in its scores still tells the order"},
+)
 def positions_all_zero(subject: Subject) -> None:
     def edits(module: nn.Module, first: Tensor | None) -> Any:
         def edit(name: str, func: Any, args: Any, kwargs: Any) -> Any:
@@ -522,7 +534,10 @@ def residual_taken_after_the_norm(subject: Subject) -> None:
     _at_the_residual([block for _, stack in surgery.stacks(subject.model) for block in stack], instead)
 
 
-@damage("norm-missing")
+_LAYER_SCALE = "LayerScale, a learned factor on each branch, holds the stream as ReZero does"
+
+
+@damage("norm-missing", harmless_in={"dinov2": _LAYER_SCALE, "beit": _LAYER_SCALE})
 def norms_left_out(subject: Subject) -> None:
     for owner, name, _ in surgery.some(list(surgery.norms(subject.model)), "norm"):
         setattr(owner, name, nn.Identity())

@@ -192,10 +192,10 @@ def edit_mask(module: nn.Module, edit: Callable[[Tensor], Tensor], is_causal: bo
                 keep = mask > torch.finfo(mask.dtype).min / 4
             keep = keep.expand(*keep.shape[:2], length, keep.size(-1))
             after = edit(keep)
-            if after.dtype == torch.bool and mask is not None and mask.dtype != torch.bool:
-                after = torch.zeros_like(after, dtype=mask.dtype).masked_fill(
-                    ~after, torch.finfo(mask.dtype).min
-                )
+            # in no mask's place numbers too: all take them, while MPNet would add True as 1
+            dtype = hidden.dtype if mask is None else mask.dtype
+            if after.dtype == torch.bool and dtype != torch.bool and not is_mpt:
+                after = torch.zeros_like(after, dtype=dtype).masked_fill(~after, torch.finfo(dtype).min)
             elif after.dtype == torch.bool and is_mpt:
                 after = ~after
             elif after.dtype != torch.bool:

@@ -26,8 +26,8 @@ def assert_healthy(
     generate: Callable[..., Any] | None = None,
     train_step: Callable[..., Any] | None = None,
     layout: Layout | None = None,
-    select: Iterable[str] = (),
-    ignore: Iterable[str] = (),
+    select: str | Iterable[str] = (),
+    ignore: str | Iterable[str] = (),
     device: str | None = None,
 ) -> None:
     """Examine a model as headwise.examine does, and accept it where nothing at or above `fail_on` is found.

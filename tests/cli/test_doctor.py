@@ -125,7 +125,7 @@ def test_a_file_takes_the_form_of_its_ending(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    path = tmp_path / "reports" / name
+    path = tmp_path / "reports" / name  # a missing directory is made, as every command does
     assert main(["doctor", file, "--output", str(path)]) == 0
     assert path.read_text().lower().startswith(begins) and path.read_text().endswith("\n")
     assert capfd.readouterr().out == ""
@@ -156,9 +156,15 @@ def test_a_comment_excuses_a_finding(
         (["a.py", "--fail-on", "all"], "--fail-on must be one of error, warning, note"),
         (["a.py", "--format", "pdf"], "--format must be one of text, json, html, sarif, junit"),
         (["a.py", "--select", "HW1O1"], "--select: no check is called 'HW1O1'; did you mean HW101?"),
+        (
+            ["a.py", "--select", ","],
+            "--select must name a check: got ','; HW101, HW1 or causal-leak would do",
+        ),
+        (["a.py", "--select", ""], "--select must name a check: got ''"),
         (["a.py", "--load-timeout", "0"], "--load-timeout must be above 0 seconds: got 0"),
         (["a.py", "--load-timeout", "nan"], "--load-timeout must be a number: got 'nan'"),
         (["a.py", "--output", "."], "it is a directory; name a file"),
+        (["a.py", "--output", f"{__file__}/r.html"], f"{__file__} is no directory; name another place"),
     ],
 )
 def test_a_mistake_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,6 +208,43 @@ def test_a_model_that_ends_the_program_is_one_line(tmp_path: Path, capfd: pytest
     leaving = MODEL.replace("x = self.tokens(ids)", "raise SystemExit(7)")
     assert main(["doctor", write(tmp_path, leaving, SUBJECT)]) == 2
     assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("pad", ["99999", "21", "-5"])
+def test_a_pad_id_that_is_no_token_id_is_refused(
+    pad: str, file: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", file, "--pad-id", pad]) == 2
+    output, error = capfd.readouterr()
+    said = f"headwise: the pad id must be one of the model's token ids, 0 to 20: got {pad}; give the id that"
+    assert output == "" and said in error and "--pad-id" in error and "Traceback" not in error
+
+
+def test_a_pad_id_that_the_model_takes_is_none_of_our_business(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    clamping = MODEL.replace("self.tokens(ids)", "self.tokens(ids.clamp(min=0))")
+    path = write(tmp_path, clamping, SUBJECT)
+    assert main(["doctor", path, "--pad-id", "-1", "--select", "HW101"]) == 0
+    assert "-1" in capfd.readouterr().out
+
+
+def test_a_bug_of_ours_is_one_line_and_no_finding(
+    monkeypatch: pytest.MonkeyPatch, file: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def examine_subject(*_: Any, **named: Any) -> Report:
+        raise KeyError("no such value")
+
+    monkeypatch.setattr(examine, "examine_subject", examine_subject)
+    assert main(["doctor", file]) == 2
+    output, error = capfd.readouterr()
+    last = one_line(error.removeprefix("the file talks\n"))
+    assert output == "" and "KeyError: 'no such value', at " in last and "HEADWISE_TRACEBACK=1" in last
+    monkeypatch.setenv("HEADWISE_TRACEBACK", "1")
+    assert main(["doctor", file]) == 2
+    output, error = capfd.readouterr()
+    assert output == "" and "Traceback (most recent call last)" in error and "in examine_subject" in error
+    assert error.splitlines()[-1].startswith("headwise: ")
 
 
 @pytest.mark.slow

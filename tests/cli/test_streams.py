@@ -152,6 +152,11 @@ def test_output_into_a_directory_is_refused_before_a_line_is_asked_for(tmp_path:
     with pytest.raises(StorageError, match="it is a directory; name a file"):
         check_output(str(tmp_path))
     check_output(str(tmp_path / "new"))
+    check_output(str(tmp_path / "made" / "when" / "written"))
+    check_output("new")
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="file is no directory; name another place"):
+        check_output(str(tmp_path / "file" / "in" / "new"))
 
 
 def test_each_line_is_flushed(

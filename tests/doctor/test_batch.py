@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.doctor.adapt import Stream, adapt
-from headwise.doctor.batch import Batch
+from headwise.doctor.batch import Batch, is_left
 from headwise.doctor.subject import Subject
 
 PAD = 0
@@ -221,3 +221,51 @@ def test_no_batch_writes_to_the_users_tensors() -> None:
     ):
         assert other is not batch
     assert torch.equal(ids, IDS) and torch.equal(mask, REAL)
+
+
+def test_lengths_say_what_the_ids_say(layout: str) -> None:
+    counts = REAL.sum(1)
+    inputs = {"ids": laid(IDS, layout), "lengths": counts}
+    batch = batch_of(inputs, layout=layout, pad_id=PAD, call=lambda m, **given: m(given["ids"]))
+    stream = main(batch)
+    assert stream.count_leaf == 1
+    assert batch.filled(10).leaves[1].tolist() == [6, 6, 6, 6]
+    assert batch.padded(stream, [6, 2, 4, 3]).leaves[1].tolist() == [6, 2, 4, 3]
+    assert batch.padded(stream, [6, 2, 4, 3], left=True).leaves[1].tolist() == [6, 2, 4, 3]
+    assert batch.take_rows([2, 0]).leaves[1].tolist() == [6, 5]
+    assert batch.cut({"tokens": 4}).leaves[1].tolist() == [4, 3, 4, 4]
+    assert batch.cut({"tokens": 4}, frozenset({"tokens"})).leaves[1].tolist() == [3, 1, 4, 2]
+    assert torch.equal(counts, REAL.sum(1)) and batch.padded(stream, [1] * 4).leaves[1].dtype == counts.dtype
+
+
+def test_lengths_alone_can_pad_what_has_no_pad_id() -> None:
+    lengths = torch.tensor([6, 2, 4, 1])
+    batch = batch_of({"x": torch.randn(4, 6, 3), "lengths": lengths}, call=lambda m, **given: m(given["x"]))
+    pads = batch.padding(main(batch))
+    assert pads is not None and pads.sum(1).tolist() == [0, 4, 2, 5] and not pads[:, 0].any()
+    assert batch.filled(None).leaves[1].tolist() == [6, 6, 6, 6]
+
+
+def test_as_many_rows_as_positions_leave_their_labels_alone() -> None:
+    square = {"ids": IDS[:, :4].clamp(min=1), "labels": torch.tensor([0, 1, 2, 1])}
+    batch = batch_of(square, call=lambda m, **given: m(given["ids"]))
+    assert batch.cut({"tokens": 3}).leaves[1].tolist() == [0, 1, 2, 1]
+
+
+def test_the_last_positions_are_taken_of_everything(layout: str) -> None:
+    ids, mask = laid(IDS, layout), laid(REAL, layout)
+    batch = batch_of(
+        {"ids": ids, "mask": mask, "position_ids": torch.arange(6)},
+        layout=layout,
+        call=lambda m, **g: m(g["ids"]),
+    )
+    cut = batch.cut({"tokens": 4}, frozenset({"tokens"}))
+    assert torch.equal(cut.read(main(cut)), IDS[:, 2:])
+    assert torch.equal(laid(cut.leaves[1], layout), REAL[:, 2:]) and cut.leaves[2].tolist() == [2, 3, 4, 5]
+
+
+def test_only_rows_that_begin_with_padding_are_padded_on_the_left() -> None:
+    assert is_left(REAL.flip(1).logical_not()) and not is_left(~REAL)
+    assert not is_left(torch.zeros(3, 5, dtype=torch.bool)) and not is_left(
+        torch.ones(3, 5, dtype=torch.bool)
+    )

@@ -304,3 +304,52 @@ def test_notes_of_the_subject_come_first() -> None:
     parallel = nn.DataParallel(Model())
     report = examine_subject(Subject(parallel, IDS, kind="decoder"), select=lambda _: False, notes=("mine",))
     assert report.notes[0] == "mine" and "DataParallel" in report.notes[1] and report.target == "Model"
+
+
+def test_a_model_that_gives_back_no_tensor_is_told_in_plain_words(made_up: Any) -> None:
+    class Yields(Model):
+        def forward(self, ids: Tensor) -> Any:
+            yield super().forward(ids)
+
+    made_up("HW101", "any", Tried("nothing"))
+    with pytest.raises(
+        ConfigError, match=r"was called on its batch, and there is .* a generator.*give `call`"
+    ) as told:
+        examine(Yields(), IDS)
+    assert "NotApplicable" not in str(told.value)
+
+
+def test_a_warning_takes_the_error_that_its_card_explains_and_becomes_one(made_up: Any) -> None:
+    made_up("HW404", "mild", Found("a", severity="warning"), explains={"grave", "hint"})
+    made_up("HW701", "grave", Found("b"), last_resort=True)
+    made_up("HW703", "hint", Found("c", severity="note"))
+    (finding,) = run().findings
+    assert (finding.name, finding.severity, finding.explains) == ("mild", "error", ("grave", "hint"))
+    made_up("HW801", "sharp", Found("d"), explains={"grave"})  # what is as grave explains it rather
+    report = run()
+    assert [(f.name, f.severity) for f in report.findings] == [("sharp", "error"), ("mild", "warning")]
+    assert report.findings[0].explains == ("grave",)
+
+
+def test_a_note_takes_no_error_even_where_its_card_explains_it(made_up: Any) -> None:
+    made_up("HW404", "slight", Found("a", severity="note"), explains={"grave"})
+    made_up("HW701", "grave", Found("b"))
+    assert names(run()) == ["grave", "slight"]
+
+
+def test_one_number_for_a_batch_is_no_reason_to_crash() -> None:
+    class Sums(Model):
+        def forward(self, ids: Tensor) -> Tensor:
+            return super().forward(ids).sum()
+
+    assert not examine(Sums(), IDS, kind="decoder").with_verdict("could-not-run")
+
+
+def test_weights_that_are_nan_have_a_line() -> None:
+    model = Model(masked=True)
+    with torch.no_grad():
+        model.head.weight[0, 0] = torch.nan
+    (finding,) = examine(model, IDS, kind="decoder", select=["HW901"]).findings
+    assert finding.module == "head" and "parameter head.weight itself holds 1 NaN" in finding.evidence
+    assert (finding.line, finding.related[0].role) != (0, "") and finding.fix.startswith("Draw or load it")
+    assert finding.file == __file__

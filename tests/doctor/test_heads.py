@@ -38,7 +38,7 @@ def record_of(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Recordin
 def test_a_mark_arrives_where_its_element_went() -> None:
     x = torch.randn(3, 5, D, dtype=torch.float64)
     record, start, end = record_of(cut, x)
-    marks = numbered(start.shape, -1)
+    marks = numbered(start.tensor, -1)
     (seen,) = marked(record, {start: marks}, [end], 1e-16)
     assert torch.equal(seen, cut(marks.contiguous()))
 
@@ -50,7 +50,7 @@ def test_what_comes_from_nowhere_or_from_several_is_told() -> None:
         return torch.cat([t[:, 1:] + t[:, :-1], torch.ones(2, 1, 3, dtype=t.dtype)], 1)
 
     record, start, end = record_of(add_neighbour, x)
-    (seen,) = marked(record, {start: numbered(start.shape, -1)}, [end], 1e-16)
+    (seen,) = marked(record, {start: numbered(start.tensor, -1)}, [end], 1e-16)
     assert bool((seen[:, :3] == SEVERAL).all()) and bool((seen[:, 3] == NONE).all())
 
 

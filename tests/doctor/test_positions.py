@@ -7,7 +7,7 @@ import torch
 
 from doctor.place_model import probe_of
 from headwise.doctor.order import could_vary
-from headwise.doctor.positions import additions, is_fixed, lookup, made_line, root, tables
+from headwise.doctor.positions import additions, is_fixed, lookup, made_line, table_behind, tables
 
 
 @pytest.mark.parametrize("time_major", [False, True])
@@ -18,7 +18,7 @@ def test_a_table_is_found_with_its_axes(place: str, time_major: bool) -> None:
     assert (found.batch_axis, found.time_axis) == ((1, 0) if time_major else (0, 1))
     assert found.varies_in_time and not found.varies_in_batch and found.is_early
     assert is_fixed(probe, found.table) == (place == "waves")
-    assert root(found.table).name == ("buffer waves" if place == "waves" else "parameter table")
+    assert table_behind(found.table).name == ("buffer waves" if place == "waves" else "parameter table")
     expected = probe.model.get_buffer("waves") if place == "waves" else probe.model.get_parameter("table")
     assert torch.equal(found.by_position, expected[: probe.length])
 

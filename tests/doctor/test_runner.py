@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from doctor.probe_model import Model, bits, probe_of
 from headwise.doctor.check import NotApplicable
-from headwise.doctor.runner import Moved, Run, differs
+from headwise.doctor.runner import Moved, Run, differs, gap, is_finite, ordinary
 
 
 def test_every_value_can_be_compared() -> None:
@@ -102,3 +102,45 @@ def test_a_run_knows_its_logits_also_when_they_were_written_through_a_view() -> 
     assert torch.isneginf(probe.base.logits_value.tensor[..., 0]).all()
     seen, own = bits(probe, probe.rows_seen), torch.tensor([1 << row for row in range(probe.batch.rows)])
     assert (seen[..., 1:] == own[:, None, None]).all() and (seen[..., 0] == 0).all()
+
+
+def test_an_id_forbidden_everywhere_is_no_missing_number() -> None:
+    scores = torch.randn(2, 3, 5)
+    assert is_finite(scores)
+    scores[..., 1] = -torch.inf
+    assert is_finite(scores) and ordinary(scores).sum() == 24
+    assert gap(scores, scores + 1)[..., 1].eq(0).all() and gap(scores, scores + 1)[..., 0].gt(0).all()
+    for spoilt in (torch.nan, torch.inf, -torch.inf):
+        other = scores.clone()
+        other[0, 0, 0] = spoilt
+        assert not is_finite(other)
+    assert not is_finite(torch.full((2, 5), -torch.inf)) and not is_finite(torch.tensor(-torch.inf))
+    assert not ordinary(torch.tensor([-1e9, torch.nan])).any()
+
+
+def test_a_model_that_counts_its_calls_is_run_from_the_same_count() -> None:
+    class Counts(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("steps", torch.zeros(()))
+
+        def mix(self, x: Tensor) -> Tensor:
+            self.steps += 1
+            return super().mix(x) * self.steps
+
+    probe = probe_of(Counts())
+    assert torch.equal(probe.run(probe.batch).logits, probe.base.logits)
+    assert not probe.model.get_buffer("steps").any() and probe.noise < 1e-9
+
+
+def test_what_a_model_gives_back_is_said_in_plain_words() -> None:
+    def words(given: Any) -> str:
+        class Gives(Model):
+            def forward(self, ids: Tensor) -> Any:
+                return given
+
+        return str(probe_of(Gives()).failure)
+
+    assert "a generator: forward holds a yield" in words(n for n in range(3))
+    assert "which is None" in words(None) and "a dict with the keys 'a', 'b'" in words({"a": 1, "b": "c"})
+    assert words("text").endswith("a str")

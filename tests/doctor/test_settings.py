@@ -14,6 +14,7 @@ from headwise.doctor.check import Finding, checks
 from headwise.doctor.report import Report
 from headwise.doctor.settings import (
     Selection,
+    check_some,
     check_words,
     chooser,
     known_checks,
@@ -61,6 +62,14 @@ def test_ignore_wins_over_select() -> None:
 def test_a_word_that_means_no_check_is_refused_with_what_is_near(word: str, near: str) -> None:
     with pytest.raises(ConfigError, match=f"--select: no check is called '{word}'; .*{near}"):
         check_words(["HW1", word], "--select")
+    with pytest.raises(ConfigError, match=r"^ignore: no check"):
+        chooser("HW1, causal-leak", ["HW2", word])
+
+
+def test_a_selection_of_nothing_is_refused() -> None:
+    check_some(["HW1"], "--select", "HW1")
+    with pytest.raises(ConfigError, match="--select must name a check: got ' , '"):
+        check_some(words(" , "), "--select", " , ")
 
 
 def test_words_come_from_text_or_a_list() -> None:
@@ -180,6 +189,7 @@ def test_the_nearest_pyproject_with_settings_speaks(tmp_path: Path) -> None:
         ("pad-id = true", "pad-id must be a whole number: got True"),
         ("device = 1", "device must be text"),
         ("select = 1", "select must be a list"),
+        ("select = []", r"select must name a check: got \[\]"),
         ('ignore = ["HW1O1"]', "ignore: no check is called 'HW1O1'; did you mean HW101"),
         ("select = [", "not valid TOML"),
     ],

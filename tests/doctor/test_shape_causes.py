@@ -7,25 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from doctor.shape_net import BATCH, TIME, VOCAB, WIDTH, Net, heads, not_transposed, told
+from doctor.shape_net import BATCH, TIME, WIDTH, Net, not_transposed, told
 
 
 def one_head_too_many(net: Net, h: Tensor) -> Tensor:
     return h.view(BATCH, TIME, 5, WIDTH // 5)
-
-
-def bare_padding_mask(net: Net, h: Tensor) -> Tensor:
-    q = heads(net, h)
-    return (q @ q.mT).masked_fill(torch.zeros(BATCH, TIME).bool(), 0.0)
-
-
-def mask_of_another_length(net: Net, h: Tensor) -> Tensor:
-    q = heads(net, h)
-    return (q @ q.mT).masked_fill(torch.zeros(8, 8).bool(), 0.0)
-
-
-def long(net: Net, h: Tensor) -> Tensor:
-    return h + net.places(torch.arange(h.size(1)))
 
 
 def wide(net: Net, h: Tensor) -> Tensor:
@@ -58,9 +44,6 @@ def unpacked(net: Net, h: Tensor) -> Tensor:
     [
         (not_transposed, "not transposed"),
         (one_head_too_many, "not divisible by 5 heads"),
-        (bare_padding_mask, "lines up with the last axes"),
-        (mask_of_another_length, "made for 8 positions"),
-        (long, "longer than the table of positions"),
         (wide, "reads a last axis of 24 and gets 48"),
         (time_first, "takes time first"),
         (not_contiguous, "no longer lie in order"),
@@ -74,19 +57,3 @@ def test_the_cause_is_named_at_the_users_line(middle, why):
     assert failure is not None and cause is not None and failure.place is not None
     assert failure.place.function == middle.__name__
     assert why in cause.why
-
-
-def test_an_id_beyond_the_vocabulary_is_told_with_its_place():
-    ids = torch.zeros(BATCH, TIME, dtype=torch.long)
-    ids[2, 7] = VOCAB + 3
-    _, cause = told(lambda net, h: h, ids)
-    assert cause is not None
-    assert f"words.weight has {VOCAB} rows" in cause.why
-    assert f"{VOCAB + 3} at row 2, position 7" in cause.why
-
-
-def test_labels_given_as_ids_are_told_as_such():
-    ids = torch.zeros(BATCH, TIME, dtype=torch.long)
-    ids[1, 4] = -100
-    _, cause = told(lambda net, h: h, ids)
-    assert cause is not None and "labels" in cause.why

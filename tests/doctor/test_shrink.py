@@ -125,3 +125,19 @@ def test_lines_of_inputs_and_targets_come_from_the_whole() -> None:
         value = Value(0, ids, (), name=name)
         lines = [linecache.getline(place.file, place.line) for place in made_places(probe, value)]
         assert any(line.rstrip().endswith(f"# {mark}") for line in lines)
+
+
+def test_rows_that_are_padded_on_the_left_keep_their_last_positions() -> None:
+    """The first positions of a short row would be nothing but padding."""
+    ids = rows().flip(1)
+    ids[0, : TIME - 3] = PAD
+    lengths = (ids != PAD).sum(1)
+    subject = Subject(
+        Net(), (ids, lengths), call=lambda model, ids, lengths: model(ids), targets=places(), pad_id=PAD
+    )
+    part = shrink(adapt(subject), False)
+    held, counts = flatten(part.subject.inputs)
+    assert held.shape == (ROWS, LENGTH) and int(counts.min()) == 3
+    assert torch.equal((held != PAD).sum(1), counts)
+    first = part.subject.targets[:, 0] % TIME
+    assert bool((first == TIME - LENGTH).all()) and part.subject.targets.shape == held.shape

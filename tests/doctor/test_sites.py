@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headwise.doctor.sites import Site, attention_sites, factor_before, softmaxes
+from headwise.doctor.sites import Site, attention_sites, factor_before, is_product, softmaxes, upstream
 from headwise.doctor.trace import Recording, recording
 
 B, T, H, DH = 2, 5, 3, 4
@@ -212,7 +212,7 @@ def test_every_way_of_writing_it_is_the_same_site(name: str, x: Tensor) -> None:
         assert torch.equal(site.allowed, ~site.hidden)
         assert torch.allclose(site.weights, site.scores.softmax(-1), atol=1e-12)
         assert torch.allclose(site.raw, site.q @ site.k.mT, atol=1e-12)
-        assert site.rows_sum_to_one and not site.has_learned_scale
+        assert not site.has_learned_scale
         assert site.place is not None and site.place.file == __file__
         assert site.place.function in {name, f"{name}.<locals>.<listcomp>"}
     q = torch.cat([site.q / factor for site, factor in zip(sites, factors[0], strict=True)])
@@ -295,7 +295,6 @@ def test_a_wrong_mask_is_seen(x: Tensor) -> None:
 
 def test_a_softmax_over_the_queries_is_seen(x: Tensor) -> None:
     (site,), _, _ = sites_of(Projections(over_queries), x)
-    assert not site.rows_sum_to_one
     assert torch.allclose(site.weights.sum(-2), torch.ones(B * H, T, dtype=torch.float64))
 
 
@@ -499,3 +498,11 @@ def test_a_sum_of_exponentials_that_is_no_softmax_is_none(x: Tensor) -> None:
 
     _, _, record = sites_of(Other(), x)
     assert not list(softmaxes(record))
+
+
+def test_upstream_goes_back_along_what_the_inputs_reach(x: Tensor) -> None:
+    (site,), _, record = sites_of(Projections(weak_mask), x)
+    above = list(upstream(site.scores_value))
+    assert next(op for op in above if is_product(op)) is site.product
+    assert [op.index for op in above] == sorted((op.index for op in above), reverse=True)
+    assert all(op.out.sources for op in above) and not list(upstream(record.values[0]))

@@ -12,7 +12,9 @@ from torch.nn import functional as F
 
 from headwise.doctor.adapt import adapt
 from headwise.doctor.check import NotApplicable
+from headwise.doctor.examine import examine
 from headwise.doctor.probe import Probe
+from headwise.doctor.rehearsal import tame
 from headwise.doctor.subject import Subject
 
 VOCAB, WIDTH = 13, 8
@@ -121,3 +123,112 @@ def test_a_quiet_rehearsal_knows_no_dropout_and_one_without_optimizer_is_refused
     assert watched[0][0] is not model and model.drop.p == 0.5
     with pytest.raises(NotApplicable, match="no optimizer was given"):
         probe.rehearse(1)
+
+
+# Sparse gradients, losses that stop
+
+
+class Sparse(Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(VOCAB, WIDTH, sparse=True)
+        self.unused = nn.Linear(1, 1)
+
+
+def adam(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), lr=0.01)
+
+
+def test_sparse_gradients_are_filled_up() -> None:
+    torch.manual_seed(0)
+    sparse = Sparse()
+    full = copy.deepcopy(sparse)
+    full.words.sparse = False
+    ids = torch.randint(0, VOCAB, (4, 9))
+    one, two = (
+        Probe(adapt(Subject(model, ids, kind="encoder", targets=ids, loss=loss))) for model in (sparse, full)
+    )
+    grads = one.gradients().by_parameter["words.weight"]
+    other = two.gradients().by_parameter["words.weight"]
+    assert grads is not None and other is not None and torch.allclose(grads, other)
+    assert tame(one).losses == pytest.approx(tame(two).losses)
+    assert one.stop is None  # no optimizer is given
+
+
+def test_an_optimizer_that_refuses_sparse_gradients_is_told() -> None:
+    probe = probe_of(model := Sparse(), optimizer=adam(model))
+    assert probe.stop is not None and probe.stop.phase == "step"
+    with pytest.raises(NotApplicable, match="optimizer's step stops"):
+        probe.rehearse(1)
+    report = examine(model, probe.subject.inputs, kind="encoder", targets=probe.subject.targets, loss=loss,
+                     optimizer=adam(model), select=["HW002", "HW701", "HW702"])  # fmt: skip
+    (finding,) = report.findings
+    assert finding.id == "HW002" and "sparse" in finding.evidence and "SparseAdam" in finding.fix
+    assert (
+        report.verdicts["HW701"].verdict == "clear" and report.verdicts["HW702"].verdict == "not-applicable"
+    )
+
+
+def test_sparse_adam_is_rehearsed_as_it_is() -> None:
+    class Both:
+        """SparseAdam for the table, Adam for the rest, as one."""
+
+        def __init__(self, model: Sparse) -> None:
+            rest = [p for name, p in model.named_parameters() if not name.startswith(("words", "unused"))]
+            self.one = torch.optim.SparseAdam(model.words.parameters(), lr=0.01)
+            self.two = torch.optim.Adam(rest, lr=0.01)
+
+        def step(self) -> None:
+            self.one.step()
+            self.two.step()
+
+    probe = probe_of(model := Sparse(), optimizer=Both(model))
+    losses = probe.rehearse(4)
+    assert probe.stop is None and losses[-1] < losses[0]
+
+
+def test_where_the_loss_stops_is_told_with_what_had_reached_it() -> None:
+    def flat(out: Tensor, goal: Tensor) -> Tensor:
+        return F.cross_entropy(out.flatten(0, 1), goal)
+
+    probe = probe_of(Model(), loss=flat)
+    assert probe.stop is not None and probe.stop.phase == "loss" and isinstance(probe.stop.error, ValueError)
+    assert probe.lacks(frozenset({"loss"})) == "the loss stops with an exception (see training-stops)"
+    assert probe_of(Model()).stop is None and probe_of(Model()).lacks(frozenset({"loss"})) is None
+    report = examine(Model(), probe.subject.inputs, kind="encoder", targets=probe.subject.targets, loss=flat)
+    (finding,) = [f for f in report.findings if f.severity == "error"]
+    assert (finding.id, finding.line) == ("HW002", flat.__code__.co_firstlineno + 1)
+    assert "the output [4, 9, 13] float32, the targets [4, 9] int64" in finding.evidence
+    assert not report.with_verdict("could-not-run")
+
+
+def test_a_loss_that_takes_other_arguments_is_a_note() -> None:
+    report = examine(Model(), torch.randint(0, VOCAB, (4, 9)), targets=torch.zeros(4, 9).long(),
+                     loss=lambda out: out.mean(), select=["HW002"])  # fmt: skip
+    assert [f.severity for f in report.findings] == ["note"]
+
+
+def test_a_backward_pass_that_stops_is_a_warning() -> None:
+    class Overwrites(Model):
+        def forward(self, ids: Tensor) -> Tensor:
+            squared = super().forward(ids).exp()
+            squared += 1
+            return squared
+
+    probe = probe_of(Overwrites())
+    assert probe.stop is not None and probe.stop.phase == "backward"
+
+
+def test_weights_of_classes_in_single_precision_are_met_in_single_precision() -> None:
+    weights = torch.rand(VOCAB)
+
+    def weighted(out: Tensor, goal: Tensor) -> Tensor:
+        return F.cross_entropy(out.flatten(0, 1), goal.flatten(), weight=weights)
+
+    probe = probe_of(Model(), loss=weighted)
+    assert probe.stop is None and probe.dtype == torch.float64
+    value = weighted(probe.given.logits.float(), probe.subject.targets)
+    assert probe.recorded_loss()[1].tensor.dtype == torch.float32
+    assert float(probe.recorded_loss()[1].tensor) == pytest.approx(float(value), rel=1e-6)
+    slopes = probe.gradients().by_logit
+    assert slopes is not None and slopes.dtype == torch.float64

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,50 @@ def test_the_doctor_finds_a_damage(damage: str, name: str) -> None:
 
     findings = examine_subject(hurt(DAMAGES[damage], FAMILIES[name]())).findings
     assert DAMAGES[damage].accepted & {f.name for f in findings if f.severity != "note"}
+
+
+def test_a_mask_where_there_was_none_hides_what_it_should() -> None:
+    """MPNet writes its attention out and adds its mask: True would be one more, not a key to look at."""
+    from zoo import laws
+    from zoo.batches import PAD, logits_of
+    from zoo.damages import DAMAGES, hurt
+    from zoo.families import FAMILIES
+
+    subject = hurt(DAMAGES["encoder-masked-causally"], FAMILIES["mpnet"]())
+    ids = torch.randint(PAD + 5, 90, (2, 9))
+    other = ids.clone()
+    other[:, -1] += 1
+    unpadded = [{"input_ids": x, "attention_mask": torch.ones_like(x)} for x in (ids, other)]
+    before, after = (logits_of(laws.call(subject.model.eval(), inputs)) for inputs in unpadded)
+    assert torch.equal(before[:, :-1], after[:, :-1]) and not torch.equal(before[:, -1], after[:, -1])
+
+
+def test_what_does_no_harm_is_left_out_of_the_count_with_its_reason() -> None:
+    from doctor_zoo import Examined, judged, totals
+    from zoo.damages import DAMAGES, NotHere, hurt
+    from zoo.families import FAMILIES
+
+    def got(*errors: str, crash: str = "") -> Examined:
+        return Examined({"error": [*errors], "warning": [], "note": ["a-note"]}, [], 0.0, 0, crash)
+
+    norms = DAMAGES["norms-left-out"]
+    assert judged(norms, "gpt2", got("norm-missing", "bad-init")) == ("found", "also bad-init")
+    assert judged(norms, "gpt2", got("bad-init")) == ("MISSED", "instead bad-init; noted a-note")
+    assert judged(norms, "beit", got())[0] == "left out"
+    assert judged(norms, "beit", got("norm-missing")) == (
+        "NOT SILENT",
+        "instead norm-missing; noted a-note",
+    )
+    assert judged(norms, "beit", got(crash="HW101 KeyError"))[0] == "NOT SILENT"
+    counts = Counter({"found": 7, "MISSED": 1, "left out": 1})
+    assert totals(counts, ["norms-left-out in beit: so"]).splitlines() == [
+        "damages: 7 of 8 found, 1 left out because they do no harm there",
+        "    norms-left-out in beit: so",
+    ]
+    assert totals(Counter({"found": 8}), []) == "damages: 8 of 8 found"
+    for damage in DAMAGES.values():
+        for name in damage.harmless_in:  # a name misspelt, or a damage that does not fit, would hide itself
+            try:
+                hurt(damage, FAMILIES[name]())
+            except NotHere as error:
+                pytest.fail(f"{damage.name} in {name}: {error}")

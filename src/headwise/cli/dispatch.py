@@ -2,7 +2,8 @@
 
 0 done; 1 the doctor found something; 2 a mistake in the arguments, the recipe, the data, the run or
 the model that the doctor was given; 130 stopped by Ctrl-C; 141 nobody reads the output any more.
-Only a bug of ours shows a traceback.
+Only a bug of ours shows a traceback; in the doctor it is one line and 2, as 1 would say that it found
+something, and HEADWISE_TRACEBACK=1 shows the traceback.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import difflib
 import io
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from headwise.errors import HeadwiseError, Stopped
 
 USAGE, STOPPED, BROKEN_PIPE = 2, 130, 141
+TRACEBACK = "HEADWISE_TRACEBACK"  # the environment variable that asks for it
 
 COMMANDS = {
     "demo": "train on dates, translate them, draw what the model looks at",
@@ -67,10 +70,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         about = f": {error.filename}" if error.filename else ""
         return _fail(f"{error.strerror or error}{about}", USAGE)
-    except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+    except Exception as error:
+        if _is_out_of_memory(error):
+            return _fail(
+                "not enough memory; make the model (model.d_model) or train.batch_tokens smaller", USAGE
+            )
+        if words[:1] != ["doctor"]:
             raise
-        return _fail("not enough memory; make the model (model.d_model) or train.batch_tokens smaller", USAGE)
+        return _fail(_bug(error), USAGE)
 
 
 def _run(words: list[str]) -> int:
@@ -127,6 +134,18 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
+def _bug(error: Exception) -> str:
+    """What to say of an exception that nobody foresaw; its traceback goes before where it is asked for."""
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    line = f"headwise failed, and should not have: {said[:300]}, at {at.filename}:{at.lineno}"
+    if os.environ.get(TRACEBACK, "0") in ("", "0"):
+        return f"{line}; set {TRACEBACK}=1 to see the traceback"
+    with suppress(OSError, ValueError):  # as in _fail
+        traceback.print_exception(error)
+    return line
+
+
 def _prepare_streams() -> None:
     """Give what was closed (>&-) a place to go, and let no terminal's encoding stop a message."""
     for name in ("stdout", "stderr"):
@@ -149,11 +168,10 @@ def _forget_stdout() -> None:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
+    if not isinstance(error, RuntimeError):
+        return isinstance(error, MemoryError)
     # torch says it as a RuntimeError on the CPU, and as its subclass OutOfMemoryError elsewhere
     said = str(error).lower()
-    return (
-        isinstance(error, MemoryError)
-        or "can't allocate memory" in said
-        or "out of memory" in said
-        or "size calculation overflowed" in said
+    return any(
+        words in said for words in ("can't allocate memory", "out of memory", "size calculation overflowed")
     )

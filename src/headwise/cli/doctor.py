@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headwise.cli.arguments import CommandParser
 from headwise.cli.streams import check_output
-from headwise.doctor.settings import Selection, check_words, read_settings, words
+from headwise.doctor.settings import Selection, check_some, check_words, read_settings, words
 from headwise.errors import ConfigError
 from headwise.files import write_text_atomically
 
@@ -82,7 +82,9 @@ def _parser() -> CommandParser:
         "text, json, html, sarif or junit (default: as --output ends, else text)",
         "FORM",
     )
-    parser.add_option("output", str, "file for the report (default: standard output)", "FILE")
+    parser.add_option(
+        "output", str, "file for the report; its directory is made (default: standard output)", "FILE"
+    )
     parser.add_option(
         "fail-on",
         Literal["error", "warning", "note"],
@@ -107,6 +109,8 @@ def _wish(given: Mapping[str, Any]) -> _Wish:
     for name in ("select", "ignore"):
         if name in given:
             check_words(words(given[name]), f"--{name}")
+    if "select" in given:
+        check_some(words(given["select"]), "--select", given["select"])
     seconds = given.get("load-timeout", SECONDS)
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ConfigError(f"--load-timeout must be above 0 seconds: got {seconds:g}; {SECONDS:g} is usual")

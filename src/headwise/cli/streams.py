@@ -40,10 +40,15 @@ def _has_stdin() -> bool:
 def check_output(name: str) -> None:
     """Tell before the work what cannot be written.
 
-    Errors: StorageError for a directory.
+    Missing directories are no fault: whoever writes makes them.
+    Errors: StorageError for a directory, and for a file inside of what is none.
     """
-    if Path(name).is_dir():
+    path = Path(name)
+    if path.is_dir():
         raise StorageError(f"cannot write {name}: it is a directory; name a file")
+    above = next(folder for folder in path.parents if folder.exists() or folder == folder.parent)
+    if above.exists() and not above.is_dir():
+        raise StorageError(f"cannot write {name}: {above} is no directory; name another place")
 
 
 def write_lines(name: str, lines: Iterable[str]) -> None:

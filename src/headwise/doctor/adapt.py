@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import copy
 import inspect
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from headwise.doctor.called import Called
+from headwise.doctor.marks import SOURCE_NAMES, TARGET_NAMES, says, with_counts, with_mask
 from headwise.doctor.subject import Kind, Layout, Subject
 from headwise.errors import ConfigError
 
-SOURCE_NAMES = ("src", "source", "enc", "question", "context")
-TARGET_NAMES = ("decoder", "tgt", "trg", "target", "dec_", "answer")
 SIDE_NAMES = ("mask", "type_ids", "token_type", "position", "labels", "segment")
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One tensor of the inputs: role "ids", "floats", "mask" (may look / pad), "labels" or "other"."""
+    """One tensor of the inputs.
+
+    role: "ids", "floats", "mask" (may look / pad), "counts" (real tokens of each row), "labels" or "other".
+    """
 
     name: str
     role: str
@@ -32,6 +35,7 @@ class Stream:
     """A sequence the model reads: "source" and "target" of an encoder-decoder, else "tokens".
 
     keep_leaf: the input that marks its padding, if one does; keep_is: the value there of a real token.
+    count_leaf: the input [B] that holds the number of real tokens of each row, if one does.
     """
 
     name: str
@@ -39,11 +43,15 @@ class Stream:
     is_ids: bool
     keep_leaf: int | None = None
     keep_is: float = 1.0
+    count_leaf: int | None = None
 
 
 @dataclass(frozen=True)
 class Adapted:
-    """A subject that the probe can call: roles of its inputs, the kind it claims, how it was told."""
+    """A subject that the probe can call: roles of its inputs, the kind it claims, how it was told.
+
+    labels: the input that the model compares its output with itself, and does not read (see `own_loss`).
+    """
 
     subject: Subject
     model: nn.Module
@@ -54,6 +62,7 @@ class Adapted:
     layout: Layout
     notes: tuple[str, ...]
     whole: Subject | None = None
+    labels: int | None = None
 
     @property
     def handed(self) -> Subject:
@@ -62,7 +71,9 @@ class Adapted:
 
     @property
     def main(self) -> Stream | None:
-        """The stream the logits belong to: the target's where there are two."""
+        """The stream the logits belong to: the target's where there are two, none that a decoder makes up."""
+        if self.kind == "encoder-decoder" and len(self.streams) < 2:
+            return None
         return self.streams[-1] if self.streams else None
 
     @property
@@ -83,9 +94,10 @@ class Adapted:
         return 1 if self.layout == "time-major" else 0
 
 
-def adapt(subject: Subject) -> Adapted:
+def adapt(subject: Subject, *, known: Mapping[int, str] | None = None) -> Adapted:
     """Tell what each input is and what kind of model this claims to be.
 
+    known: roles of inputs, by place, that are known better than their names and numbers tell.
     Raises ConfigError where there is nothing to call or no tensor to change.
     """
     model, notes = unwrap(subject.model)
@@ -98,13 +110,19 @@ def adapt(subject: Subject) -> Adapted:
     _check_whole(model, leaves)
     names = _names(subject, model, len(leaves))
     roles = tuple(Leaf(name, _role(name, leaf, leaves)) for name, leaf in zip(names, leaves, strict=True))
+    known = known or {}
+    roles = tuple(replace(leaf, role=known.get(i, leaf.role)) for i, leaf in enumerate(roles))
     streams = _streams(subject, roles, leaves)
     layout = subject.layout or _layout(subject, streams, leaves)
     kind, why = _kind(subject, model, streams, leaves, layout)
     if kind != "encoder-decoder" and len(streams) == 2:
         streams = (Stream("tokens", streams[0].leaf, streams[0].is_ids),)
-    streams = tuple(_with_keep(stream, subject, roles, leaves) for stream in streams)
-    return Adapted(subject, model, roles, streams, kind, why, layout, tuple(notes))
+    streams = tuple(with_mask(stream, subject, roles, leaves) for stream in streams)
+    streams = with_counts(streams, subject, roles, leaves, layout)
+    counts = {stream.count_leaf for stream in streams}
+    roles = tuple(replace(leaf, role="counts") if i in counts else leaf for i, leaf in enumerate(roles))
+    labels = next((i for i, role in known.items() if role == "labels"), None)
+    return Adapted(subject, model, roles, streams, kind, why, layout, tuple(notes), labels=labels)
 
 
 def unwrap(model: Any) -> tuple[nn.Module, list[str]]:
@@ -274,7 +292,7 @@ def _role(name: str, leaf: Tensor, leaves: list[Tensor]) -> str:
         return "floats" if leaf.dim() >= 2 else "other"
     if leaf.dim() != 2:
         return "ids" if leaf.dim() == 3 or (leaf.dim() == 1 and len(leaves) == 1) else "other"
-    if _says(low, SOURCE_NAMES) or _says(low, TARGET_NAMES):
+    if says(low, SOURCE_NAMES) or says(low, TARGET_NAMES):
         return "ids"
     wide = any(other.dim() == 2 and not other.is_floating_point() and other.max() > 1 for other in leaves)
     return "mask" if wide and leaf.numel() and leaf.min() >= 0 and leaf.max() <= 1 else "ids"
@@ -286,50 +304,13 @@ def _streams(subject: Subject, roles: tuple[Leaf, ...], leaves: list[Tensor]) ->
     both = sorted(ids + floats)
     if len(both) >= 2 and (subject.kind in {None, "encoder-decoder"}):
         first, second = both[0], both[1]
-        if _says(roles[first].name, TARGET_NAMES) and not _says(roles[second].name, TARGET_NAMES):
+        if says(roles[first].name, TARGET_NAMES) and not says(roles[second].name, TARGET_NAMES):
             first, second = second, first
         return (Stream("source", first, first in ids), Stream("target", second, second in ids))
     if both:
         chosen = ids[0] if ids else floats[0]
         return (Stream("tokens", chosen, chosen in ids),)
     return ()
-
-
-def _says(name: str, words: tuple[str, ...]) -> bool:
-    return any(word in name.lower() for word in words)
-
-
-def _with_keep(stream: Stream, subject: Subject, roles: tuple[Leaf, ...], leaves: list[Tensor]) -> Stream:
-    """Find the input that marks this stream's padding, and which of its values means a real token."""
-    shape = tuple(leaves[stream.leaf].shape[:2])
-    masks = [i for i, leaf in enumerate(roles) if leaf.role == "mask" and tuple(leaves[i].shape) == shape]
-    marks = [i for i in masks if not _is_triangle(leaves[i])]
-    if stream.name == "target":
-        marks = [i for i in marks if _says(roles[i].name, TARGET_NAMES)]
-    elif stream.name == "source":
-        marks = [i for i in marks if not _says(roles[i].name, TARGET_NAMES)]
-    if not marks:
-        return stream
-    mask = leaves[marks[0]]
-    if mask.is_floating_point() and bool((mask < 0).any()):
-        return Stream(stream.name, stream.leaf, stream.is_ids, marks[0], 0.0)
-    keep_is = 1.0
-    if subject.pad_id is not None and stream.is_ids:
-        pad = leaves[stream.leaf] == subject.pad_id
-        if bool(pad.any()) and bool((mask.bool() == pad).float().mean() > 0.9):
-            keep_is = 0.0
-    elif mask.dtype == torch.bool and "pad" in roles[marks[0]].name.lower():
-        keep_is = 0.0
-    return Stream(stream.name, stream.leaf, stream.is_ids, marks[0], keep_is)
-
-
-def _is_triangle(mask: Tensor) -> bool:
-    """As many rows as positions, and a causal mask: its axes are queries and keys, not rows and positions."""
-    if mask.shape[0] != mask.shape[1] or len(mask) < 2:
-        return False
-    marked = mask < 0 if mask.is_floating_point() and bool((mask < 0).any()) else mask.bool()
-    ones = torch.ones_like(marked)
-    return any(torch.equal(marked, form) for form in (ones.tril(), ones.tril(-1), ones.triu(), ones.triu(1)))
 
 
 def _layout(subject: Subject, streams: tuple[Stream, ...], leaves: list[Tensor]) -> Layout:

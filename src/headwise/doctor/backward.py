@@ -6,11 +6,8 @@ training would. What the checks tell is kept, not the tensors.
 
 from __future__ import annotations
 
-import ast
-import functools
-import linecache
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -20,13 +17,11 @@ from torch import Tensor, nn
 from headwise.doctor.adapt import logits_of
 from headwise.doctor.batch import Batch
 from headwise.doctor.check import NotApplicable, Place
+from headwise.doctor.cuts import Cut, cuts, parameter_names
 from headwise.doctor.probe import Probe
-from headwise.doctor.trace import Frame, Op, Recording, Value, recording
+from headwise.doctor.trace import Op, Recording, Value, recording
 from headwise.doctor.weights import depended_on, parameters_read
 
-STEPS = frozenset(
-    {"round", "floor", "ceil", "trunc", "sign", "sgn", "heaviside", "round_", "floor_", "sign_"}
-)
 FILLS = {
     "masked_fill",
     "masked_fill_",
@@ -38,17 +33,6 @@ FILLS = {
     "scalar_tensor",
     "new_full",
 }
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Where parameters lose their gradient: the line, the operation, how, and which parameters."""
-
-    place: Place | None
-    how: str
-    parameters: tuple[str, ...]
-    module: str = ""
-    shows: Place | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +53,7 @@ class Bad:
     began: str = ""
     is_filled: bool = False  # the infinity was filled in on purpose, as masks are
     callers: tuple[Place, ...] = ()
+    leaf: Value | None = None  # what held it before the pass: a parameter, an input
 
 
 @dataclass(eq=False)
@@ -119,8 +104,11 @@ def _pass(probe: Probe) -> Passed:
         )
         passed.loss = float(loss.detach())
         ends = [v for t in (logits, loss) if (v := record.value_of(t)) is not None]
-        passed.depends = _names(depended_on(ends))
-        _differentiate(passed, model, record, loss, ends, before_loss)
+        passed.depends = parameter_names(depended_on(ends))
+        try:
+            _differentiate(passed, model, record, loss, ends, before_loss)
+        except RuntimeError as error:  # see training-stops
+            passed.error = error
     return passed
 
 
@@ -143,10 +131,6 @@ def _loss(probe: Probe, output: object, logits: Tensor, model: nn.Module) -> Ten
     against = torch.randn(logits.shape, generator=generator).to(logits.device)
     ordinary = torch.isfinite(logits) & (logits.abs() < 1e30)  # a vocabulary may be masked on purpose
     return (logits.float().masked_fill(~ordinary, 0.0) * against).mean()
-
-
-def _names(values: Iterable[Value]) -> set[str]:
-    return {v.name.removeprefix("parameter ") for v in values if v.name.startswith("parameter ")}
 
 
 def _differentiate(
@@ -172,7 +156,7 @@ def _differentiate(
         values = {v: grad for v, grad in zip(inner, found_back, strict=True) if grad is not None}
         passed.bad = _backward_origin(record, values, before_loss)
     if passed.bad is None:
-        passed.cuts = _cuts(passed, record, ends[-1:])
+        passed.cuts = cuts(passed.states, record, ends[-1:])
 
 
 def _told(passed: Passed, name: str) -> Callable[[Tensor], None]:
@@ -200,104 +184,6 @@ def _state(grad: Tensor | None) -> str:
     return "finite" if size else "zero"
 
 
-# Where the gradient is lost
-
-
-def _cuts(passed: Passed, record: Recording, ends: list[Value]) -> list[Cut]:
-    """The operations that lose the gradient of parameters from which the loss is computed."""
-    known = {v.name.removeprefix("parameter "): v for v in record.values if v.name.startswith("parameter ")}
-    smooth = _names(depended_on(ends, without=STEPS))
-    reach = _names(depended_on(ends))
-    lost = [
-        n
-        for n, s in passed.states.items()
-        if n in reach and (s == "none" or (s == "zero" and n not in smooth))
-    ]
-    cuts: list[Cut] = []
-    todo = {known[name]: name for name in lost if name in known}
-    up = depended_on(ends)
-    for op in record.ops:
-        if not todo:
-            break
-        stops = [v for v in op.outputs if v in up]
-        if not stops or op.name == "update" or any(part in op.name for part in ("_like", "new_")):
-            continue
-        live = [v for v in op.inputs if v.needs_grad or v.tensor.requires_grad]
-        if op.name not in STEPS and (not live or any(v.needs_grad for v in stops) or stops == ends):
-            continue
-        if op.name in STEPS and not live:
-            continue
-        behind = depended_on(op.inputs)
-        names = tuple(name for value, name in todo.items() if value in behind)
-        if names:
-            cuts.append(_cut(op, stops[0], names))
-    # of several operations the one that explains most is the cause: the others lie behind it, or beside it
-    cuts.sort(key=lambda cut: -len(cut.parameters))
-    return _in_one_block(cuts)
-
-
-def _cut(op: Op, out: Value, names: tuple[str, ...]) -> Cut:
-    if op.name in {"detach", "detach_"}:
-        return Cut(op.place, "detach() takes its result out of the graph", names, op.module)
-    if op.name in STEPS:
-        return Cut(op.place, f"{op.name}() has derivative zero", names, op.module)
-    if not out.tensor.is_floating_point():
-        return Cut(op.place, f"{op.name} gives whole numbers, which have no derivative", names, op.module)
-    if out.tensor.requires_grad and out.users:  # the tensor itself could: what was read is its bare data
-        user = out.users[0]
-        return Cut(
-            user.place or op.place, ".data takes its result out of the graph", names, op.module, op.place
-        )
-    block = next((b for f in op.frames if not f.library and (b := _no_grad_line(f)) is not None), None)
-    if block is None:
-        return Cut(op.place, f"no gradient is recorded at {op.name}", names, op.module)
-    return Cut(block, "it runs where gradients are switched off", names, op.module, op.place)
-
-
-def _in_one_block(cuts: list[Cut]) -> list[Cut]:
-    """Cuts on one line told as one."""
-    by_line: dict[tuple[Place | None, str], Cut] = {}
-    for cut in cuts:
-        known = by_line.get((cut.place, cut.how))
-        names = tuple(dict.fromkeys((*known.parameters, *cut.parameters))) if known else cut.parameters
-        by_line[cut.place, cut.how] = Cut(
-            cut.place, cut.how, names, (known or cut).module, (known or cut).shows
-        )
-    return sorted(by_line.values(), key=lambda cut: -len(cut.parameters))
-
-
-def _no_grad_line(frame: Frame) -> Place | None:
-    """The `with torch.no_grad():` (or decorator) around a line, as the source says it."""
-    for first, last, line in _no_grad_blocks(frame.place.file):
-        if first <= frame.place.line <= last:
-            return Place(frame.place.file, line, frame.place.function)
-    return None
-
-
-@functools.lru_cache(maxsize=64)
-def _no_grad_blocks(file: str) -> tuple[tuple[int, int, int], ...]:
-    """First and last line of each block without gradients, and the line that opens it; inner ones first."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return ()
-    found: list[tuple[int, int, int]] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.With):
-            switches = [item.context_expr for item in node.items]
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            switches = list(node.decorator_list)
-        else:
-            continue
-        for switch in switches:
-            if any(
-                word in ast.unparse(switch)
-                for word in ("no_grad", "inference_mode", "set_grad_enabled(False")
-            ):
-                found.append((node.lineno, node.end_lineno or node.lineno, switch.lineno))
-    return tuple(reversed(found))
-
-
 # Where NaN begins
 
 
@@ -323,7 +209,9 @@ def forward_origin(end: Value, before_loss: int = 1 << 60) -> Bad:
         value = max(nan or worse, key=lambda v: (v.trained, v.sources != 0, -v.index))
     op = value.op
     if op is None:
-        return Bad("forward", "", None, "", f"{value.name or 'a constant'} itself holds {_what(value)}")
+        first = next((user.place for user in value.users if user.place is not None), None)
+        held = f"{value.name or 'a constant'} itself holds {_what(value)}"
+        return Bad("forward", "", first, "", held, leaf=value)
     before, began = _infinity(op) if _badness(value) == 2 else (None, "")
     phase = "loss" if op.index >= before_loss else "forward"
     return Bad(

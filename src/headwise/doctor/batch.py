@@ -19,6 +19,11 @@ def numbers(ids: Tensor) -> list[int]:
     return cast("list[int]", ids.flatten().tolist())  # pyright: ignore[reportUnknownMemberType]
 
 
+def is_left(pad: Tensor) -> bool:
+    """Do rows begin with padding, and none end with it? pad [B, T]."""
+    return bool(pad[:, 0].any()) and not bool(pad[:, -1].any())
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Inputs of one call, as leaves. Streams are read and written as [B, T] whatever the layout."""
@@ -67,20 +72,23 @@ class Batch:
             mask = self.leaves[stream.keep_leaf]
             mask = mask.transpose(0, 1) if self.adapted.batch_axis else mask
             return mask.double() != stream.keep_is
+        if stream.count_leaf is not None:  # counted from the left: what is counted so is padded on the right
+            counts = self.leaves[stream.count_leaf]
+            return torch.arange(self.length(stream), device=counts.device) >= counts[:, None]
         return None
 
     def pool(self, stream: Stream, vocab: int | None) -> Tensor:
         """Ordinary token ids of a stream: those that are neither padding nor what every row starts with."""
         ids = flatten(self.adapted.subject.inputs)[stream.leaf]
         ids = ids.transpose(0, 1) if self.adapted.batch_axis and ids.dim() >= 2 else ids
-        found = set(numbers(ids))
+        found = {number for number in numbers(ids) if number >= 0}  # -100 is a label that does not count
         if ids.dim() == 2 and ids.shape[0] > 1 and len(set(numbers(ids[:, 0]))) == 1:
             found.discard(int(ids[0, 0]))
         if self.adapted.subject.pad_id is not None:
             found.discard(self.adapted.subject.pad_id)
         if len(found) < 4 and vocab:
             found |= {i for i in range(min(vocab, 64)) if i != self.adapted.subject.pad_id}
-        return torch.tensor(sorted(found) or [0])
+        return torch.tensor(sorted(found) or [0], device=ids.device)
 
     def change(
         self, stream: Stream, where: Tensor, vocab: int | None, step: int = 1, what: str = ""
@@ -114,7 +122,9 @@ class Batch:
             if stream.is_ids:
                 ids = batch.read(stream)
                 pool = batch.pool(stream, vocab)
-                spread = pool[(torch.arange(ids.numel()).view(ids.shape) * 7 + 3) % len(pool)]
+                spread = pool[
+                    (torch.arange(ids.numel(), device=ids.device).view(ids.shape) * 7 + 3) % len(pool)
+                ]
                 batch = batch.write(stream, torch.where(pad, spread.to(ids), ids))
             batch = batch._mark(stream, torch.zeros_like(pad))
         return replace(batch, what="the batch without padding")
@@ -122,7 +132,7 @@ class Batch:
     def padded(self, stream: Stream, lengths: list[int], left: bool = False) -> Batch:
         """Rows of the stream cut to `lengths` and padded again: pad ids, and the mask input if any."""
         count = self.length(stream)
-        at = torch.arange(count)
+        at = torch.arange(count, device=self.leaves[stream.leaf].device)
         if left:
             pad = torch.stack([at < count - n for n in lengths])
         else:
@@ -134,9 +144,12 @@ class Batch:
         return replace(batch._mark(stream, pad), what=f"rows of {lengths} tokens, padded to {count}")
 
     def _mark(self, stream: Stream, pad: Tensor) -> Batch:
-        if stream.keep_leaf is None:
-            return self
+        """The inputs that say where a stream is padded (its mask, its row lengths) say this: pad [B, T]."""
         leaves = list(self.leaves)
+        if stream.count_leaf is not None:
+            leaves[stream.count_leaf] = (~pad).sum(1).to(leaves[stream.count_leaf])
+        if stream.keep_leaf is None:
+            return replace(self, leaves=tuple(leaves))
         old = leaves[stream.keep_leaf]
         if old.is_floating_point() and stream.keep_is == 0.0:
             low = old.min() if bool((old < 0).any()) else torch.tensor(float("-inf"))
@@ -158,22 +171,34 @@ class Batch:
             own = axis if role in {"ids", "floats"} or (leaf.dim() == 2 and leaf.shape[axis] == count) else 0
             square = leaf.dim() == 2 and leaf.shape[0] == leaf.shape[1] and role == "mask"
             if leaf.dim() > own and leaf.shape[own] == count and (not square or self._is_keep(place)):
-                leaves[place] = leaf.index_select(own, chosen)
+                leaves[place] = leaf.index_select(own, chosen.to(leaf.device))
         return replace(self, leaves=tuple(leaves))
 
     def _is_keep(self, place: int) -> bool:
         return any(stream.keep_leaf == place for stream in self.adapted.streams)
 
-    def cut(self, lengths: dict[str, int]) -> Batch:
-        """The first positions of each stream, and of every other input that has an axis of that length."""
+    def cut(self, lengths: dict[str, int], last: frozenset[str] = frozenset()) -> Batch:
+        """The first positions of each stream, and of every other input that has an axis of that length.
+
+        last: the streams of which the last positions are taken instead (they are padded on the left).
+        """
         leaves = list(self.leaves)
         axis = 1 - self.adapted.batch_axis
         old = {stream.name: self.length(stream) for stream in self.adapted.streams}
+        start = {name: size - lengths[name] if name in last else 0 for name, size in old.items()}
         main = self.adapted.streams[-1].name
+        done = set[int]()
         for stream in self.adapted.streams:
-            leaves[stream.leaf] = leaves[stream.leaf].narrow(axis, 0, lengths[stream.name])
+            name = stream.name
+            leaves[stream.leaf] = leaves[stream.leaf].narrow(axis, start[name], lengths[name])
+            done.add(stream.leaf)
+            pad = self.padding(stream) if stream.count_leaf is not None else None
+            if stream.count_leaf is not None and pad is not None:
+                done.add(stream.count_leaf)
+                real = ~pad.narrow(1, start[name], lengths[name])
+                leaves[stream.count_leaf] = real.sum(1).to(leaves[stream.count_leaf])
         for place, leaf in enumerate(leaves):
-            if any(stream.leaf == place for stream in self.adapted.streams):
+            if place in done or (leaf.dim() == 1 and self.adapted.leaves[place].role == "labels"):
                 continue
             name = self.adapted.leaves[place].name.lower()
             owner = next((s.name for s in self.adapted.streams if s.keep_leaf == place), None)
@@ -186,9 +211,9 @@ class Batch:
             ):
                 size = leaf.shape[dim]
                 if size == old[owner]:
-                    leaf = leaf.narrow(dim, 0, lengths[owner])
+                    leaf = leaf.narrow(dim, start[owner], lengths[owner])
                 elif size in old.values():
                     other = next(name for name, length in old.items() if length == size)
-                    leaf = leaf.narrow(dim, 0, lengths[other])
+                    leaf = leaf.narrow(dim, start[other], lengths[other])
             leaves[place] = leaf
         return replace(self, leaves=tuple(leaves), what=f"cut to {lengths}")

@@ -74,7 +74,7 @@ def leaking_op(probe: Probe) -> Op | None:
         axes = probe.axes(value)
         if axes.count("T") != 1:
             return None
-        past = torch.tensor([(1 << (t + 1)) - 1 for t in range(length)])
+        past = torch.tensor([(1 << (t + 1)) - 1 for t in range(length)], device=value.tensor.device)
         shape = [1] * len(axes)
         shape[axes.index("T")] = length
         return past.view(shape).expand(value.shape)

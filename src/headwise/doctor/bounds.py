@@ -6,10 +6,11 @@ same order: only the bounds of the block tell the two apart.
 
 from __future__ import annotations
 
-from headwise.doctor.blocks import Blocks, SubLayer
+from headwise.doctor.blocks import Blocks
 from headwise.doctor.flow import is_sum, weight_name, weight_of
 from headwise.doctor.graph import Value
 from headwise.doctor.norms import Norm, norms
+from headwise.doctor.sub_layers import SubLayer
 
 Call = tuple[str, int]
 

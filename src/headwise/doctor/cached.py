@@ -35,6 +35,14 @@ class Mismatch:
     others: tuple[Place | None, ...]
     module: str
 
+    @property
+    def evidence(self) -> str:
+        return (
+            f"fed token {self.count} alone, with the {self.count - 1} before it in the cache, the model "
+            f"gives scores that differ by {self.by:.2g} of their spread from those of the uncached pass: "
+            f"{self.what}"
+        )
+
 
 @dataclass(frozen=True)
 class Compared:

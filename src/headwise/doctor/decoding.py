@@ -19,11 +19,13 @@ from headwise.doctor.adapt import flatten, logits_of, twin
 from headwise.doctor.batch import Batch
 from headwise.doctor.check import NotApplicable, Place
 from headwise.doctor.probe import Probe, Run
+from headwise.doctor.runner import largest, ordinary
 from headwise.doctor.trace import DROPOUTS, Frame, Op, Recording, recording
 from headwise.doctor.untouched import default_dtype, seed_everything
 
 CHOICES = {"argmax", "multinomial", "topk", "max", "sort"}
 NEW_TOKENS = 3
+FLOOR = 1e-2  # scores that differ by less than a rounding of this size were computed from larger numbers
 
 
 @dataclass(eq=False)
@@ -115,9 +117,7 @@ def whole(probe: Probe, batch: Batch) -> Run:
     seed_everything()
     with torch.no_grad(), default_dtype(probe.dtype), recording(model, leaves) as log:
         output = probe.adapted.call(model, leaves)
-    logits = logits_of(output)
-    if logits is None:
-        raise NotApplicable("no tensor of scores in the output")
+        logits = probe.settled(log, output, batch)
     return Run(batch, log, output, logits)
 
 
@@ -154,7 +154,7 @@ def decode(probe: Probe, prompt: Tensor, new: int = NEW_TOKENS) -> Decoding:
         torch.no_grad(),
         default_dtype(probe.dtype),
         recording(model, [handed]) as log,
-        _watched(model, log, steps, axis, prompt.shape[0]),
+        _watched(model, log, steps, axis, prompt),
     ):
         result = generate(model, handed, new)
     ids = next(
@@ -162,7 +162,7 @@ def decode(probe: Probe, prompt: Tensor, new: int = NEW_TOKENS) -> Decoding:
     )
     if ids is None or ids.dim() != 2:
         raise NotApplicable("generate returned no ids [B, T]")
-    ids = (ids.T if probe.adapted.batch_axis else ids).cpu()
+    ids = (ids.T if probe.adapted.batch_axis else ids).to(prompt.device)
     if ids.shape[0] != prompt.shape[0]:
         raise NotApplicable("generate returned another number of rows than it was given")
     if ids.shape[1] <= new or not torch.equal(ids[:, : prompt.shape[1]], prompt):
@@ -173,7 +173,7 @@ def decode(probe: Probe, prompt: Tensor, new: int = NEW_TOKENS) -> Decoding:
 
 @contextmanager
 def _watched(
-    model: nn.Module, log: Recording, steps: list[Step], batch_axis: int, rows: int
+    model: nn.Module, log: Recording, steps: list[Step], batch_axis: int, prompt: Tensor
 ) -> Generator[None]:
     """See every call of the model, by hooks: a wrapper would hide the lines of generate."""
     started: list[int] = []
@@ -185,11 +185,13 @@ def _watched(
         first = started.pop()
         given = [leaf for leaf in flatten((args, named)) if leaf.dim() == 2]
         whole_numbers = [leaf for leaf in given if not leaf.is_floating_point() and leaf.dtype != torch.bool]
-        held = [(leaf.T if batch_axis else leaf).detach().cpu().clone() for leaf in whole_numbers]
+        held = [
+            (leaf.T if batch_axis else leaf).detach().to(prompt.device, copy=True) for leaf in whole_numbers
+        ]
         scores = logits_of(output)
         if scores is not None and held and scores.dim() in {2, 3}:
             last = scores if scores.dim() == 2 else scores[-1] if batch_axis else scores[:, -1]
-            if last.shape[0] == rows:
+            if last.shape[0] == prompt.shape[0]:
                 steps.append(Step(held, last.detach().clone(), first, len(log.ops)))
 
     handles = [
@@ -278,16 +280,21 @@ def last_scores(probe: Probe, run: Run) -> Tensor:
     return logits[:, -1] if logits.dim() == 3 else logits
 
 
-def apart(probe: Probe, a: Tensor, b: Tensor) -> float:
-    """How far apart two score tensors are, as a share of their spread; 0 below what rounding explains."""
+def apart(probe: Probe, a: Tensor, b: Tensor, floor: float = FLOOR) -> float:
+    """How far apart two score tensors are, as a share of their spread; 0 below what rounding explains.
+
+    Where all are alike (one number, or a head that gives zeros yet) there is no spread: of their size.
+    """
     if a.shape != b.shape:
         return 0.0
-    both = torch.isfinite(a) & torch.isfinite(b)
+    both = ordinary(a) & ordinary(b)
     if not bool(both.any()):
         return 0.0
-    spread = max(float(b[both].std()) if int(both.sum()) > 1 else 1.0, 1e-12)
-    gap = float((a - b).abs()[both].max()) / spread
-    return gap if gap > min(0.3, max(1e-6, 1000 * probe.eps)) else 0.0
+    most, size = float((a - b).abs()[both].max()), max(largest(a[both]), largest(b[both]))
+    spread = float(b[both].std()) if int(both.sum()) > 1 else 0.0
+    spread = spread if spread > 1e-6 * size else size
+    least = min(0.3, max(1e-6, 1000 * probe.eps))
+    return most / spread if most > least * max(spread, floor) else 0.0
 
 
 def calling_line(probe: Probe, op: Op) -> Place | None:
@@ -332,7 +339,7 @@ def first_parting(probe: Probe, batch: Recording, alone: Recording, row: int, ro
             return None
         for x, y in zip(a.outputs, b.outputs, strict=False):
             part = row_of(x.tensor, y.tensor, row, rows)
-            if part is not None and apart(probe, part.double(), y.tensor.double()) > 0:
+            if part is not None and apart(probe, part.double(), y.tensor.double(), 1e-12) > 0:
                 return a
     return None
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from headwise.doctor.adapt import Adapted, adapt, flatten
+from headwise.doctor.all_scores import with_all_scores
 from headwise.doctor.check import (
     SEVERITIES,
     Check,
@@ -18,13 +19,16 @@ from headwise.doctor.check import (
     Found,
     NotApplicable,
     Related,
+    Severity,
     Verdicted,
     checks,
 )
+from headwise.doctor.own_loss import OwnLoss, with_own_loss
+from headwise.doctor.pad_id import check_pad_id
 from headwise.doctor.probe import Probe
 from headwise.doctor.report import VERSION, Report
 from headwise.doctor.runner import is_large
-from headwise.doctor.settings import Selection, check_words, without_suppressed
+from headwise.doctor.settings import chooser, without_suppressed
 from headwise.doctor.shrink import shrink
 from headwise.doctor.subject import KINDS, Kind, Layout, Subject
 from headwise.doctor.untouched import untouched
@@ -49,8 +53,8 @@ def examine(
     generate: Callable[..., Any] | None = None,
     train_step: Callable[..., Any] | None = None,
     layout: Layout | None = None,
-    select: Iterable[str] = (),
-    ignore: Iterable[str] = (),
+    select: str | Iterable[str] = (),
+    ignore: str | Iterable[str] = (),
     device: str | None = None,
 ) -> Report:
     """Examine a model on one batch: which known mistakes are in it, where, shown by what measurement.
@@ -61,14 +65,12 @@ def examine(
     """
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"kind must be {', '.join(KINDS[:-1])} or {KINDS[-1]}: got {kind!r}")
-    chosen, left_out = tuple(select), tuple(ignore)
-    check_words(chosen, "select")
-    check_words(left_out, "ignore")
+    selection = chooser(select, ignore)
     subject = Subject(
         model, inputs, call=call, kind=kind, pad_id=pad_id, targets=targets, loss=loss, optimizer=optimizer,
         generate=generate, train_step=train_step, layout=layout,
     )  # fmt: skip
-    return examine_subject(subject, select=Selection(chosen, left_out), device=device)
+    return examine_subject(subject, select=selection, device=device)
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,9 @@ def examine_subject(
             adapted.model
         ):  # on small tensors threads only wait for one another; one sums in one order
             torch.set_num_threads(1)
+        adapted = with_all_scores(with_own_loss(adapted, device), device)
         probe = _probe(adapted, making, device)
+        check_pad_id(probe)
         for check in checks():
             if select is not None and not select(check):
                 continue
@@ -107,11 +111,7 @@ def examine_subject(
                 continue
             verdicts[check.id] = _ask(check, probe, answers)
         if probe.failure is not None and not any(answer.check.group == "HW0" for answer in answers):
-            error = probe.failure
-            raise ConfigError(
-                f"the model could not be called on its batch: {type(error).__name__}: {_first_line(error)}; "
-                "give `call`, a function (model, *inputs) that calls it as your training does"
-            ) from error
+            raise _not_called(probe.failure) from probe.failure
         facts = _facts(adapted, probe, device)
     report = Report(
         version=VERSION,
@@ -125,15 +125,32 @@ def examine_subject(
     return without_suppressed(report)
 
 
+def _not_called(error: BaseException) -> ConfigError:
+    """Why nothing can be said of a model: it cannot be called, or gives back nothing that can be read."""
+    if isinstance(error, NotApplicable):
+        return ConfigError(
+            f"the model was called on its batch, and there is {error}; "
+            "give `call`, a function (model, *inputs) that returns the scores as a tensor"
+        )
+    return ConfigError(
+        f"the model could not be called on its batch: {type(error).__name__}: {_first_line(error)}; "
+        "give `call`, a function (model, *inputs) that calls it as your training does"
+    )
+
+
 def _probe(adapted: Adapted, making: Making | None, device: str | None) -> Probe:
     """A probe of a part of a large batch; of the whole where the part does not run and the whole does."""
     part = shrink(adapted, is_large(adapted.model))
     probe = Probe(part, making, device)
-    if part is not adapted and probe.failure is not None:
+    if part is not adapted and _stops(probe):
         whole = Probe(adapted, making, device)
-        if whole.failure is None:
+        if not _stops(whole):
             return whole
     return probe
+
+
+def _stops(probe: Probe) -> bool:
+    return probe.failure is not None or (probe.stop is not None and probe.stop.phase == "loss")
 
 
 def _ask(check: Check, probe: Probe, answers: list[_Answer]) -> Verdicted:
@@ -175,12 +192,29 @@ def _ordered(answers: list[_Answer]) -> list[Finding]:
             graver = [cause for cause in causes if _rank(by_name[cause]) <= _rank(answer)]
             if graver:
                 under[name] = graver[0]
+    raised = _explained_by_milder(by_name, under)
     beneath: dict[str, list[str]] = {}
     for consequence in sorted(under, key=lambda name: by_name[name].check.id):
         beneath.setdefault(_root(under, consequence), []).append(consequence)
-    kept = [answer for answer in answers if answer.check.name not in under]
+    kept = [raised.get(answer.check.name, answer) for answer in answers if answer.check.name not in under]
     kept.sort(key=lambda a: (_rank(a), -len(beneath.get(a.check.name, [])), a.check.id))
     return [_finding(answer, tuple(beneath.get(answer.check.name, []))) for answer in kept]
+
+
+def _explained_by_milder(by_name: dict[str, _Answer], under: dict[str, str]) -> dict[str, _Answer]:
+    """Errors that nothing as grave explains go beneath a warning whose card names them: it becomes one.
+
+    The warning said 'very probably harmful'; that harm has been measured. By name, the answers raised.
+    """
+    raised: dict[str, _Answer] = {}
+    for name, answer in sorted(by_name.items(), key=lambda pair: pair[1].check.id):
+        if _severity(answer) != "warning" or name in under:
+            continue
+        for consequence in sorted(answer.check.explains & by_name.keys() - under.keys()):
+            if _severity(by_name[consequence]) == "error" and consequence != name:
+                under[consequence] = name
+                raised[name] = _Answer(answer.check, replace(answer.found, severity="error"))
+    return raised
 
 
 def _root(under: dict[str, str], name: str) -> str:
@@ -190,7 +224,11 @@ def _root(under: dict[str, str], name: str) -> str:
 
 
 def _rank(answer: _Answer) -> int:
-    return SEVERITIES.index(answer.found.severity or answer.check.severity)
+    return SEVERITIES.index(_severity(answer))
+
+
+def _severity(answer: _Answer) -> Severity:
+    return answer.found.severity or answer.check.severity
 
 
 def _finding(answer: _Answer, explains: tuple[str, ...]) -> Finding:
@@ -232,6 +270,8 @@ def _facts(adapted: Adapted, probe: Probe, device: str | None) -> dict[str, obje
             for leaf, tensor in zip(adapted.leaves, leaves, strict=True)
         ],
     }
+    if isinstance(subject.loss, OwnLoss):
+        facts["loss"] = "the model's own"
     if probe.failure is None:
         facts["vocab"] = probe.vocab
         facts["dtype"] = str(probe.dtype).removeprefix("torch.")

@@ -14,7 +14,7 @@ FILLS = {"index_put", "index_put_"}  # scores[~keep] = -inf: what stays, stays w
 
 def indices(value: Value) -> Tensor:
     """The elements of a value, numbered from 1 in its shape; 0 is for what comes from elsewhere."""
-    return torch.arange(1, value.tensor.numel() + 1).view(value.tensor.shape)
+    return torch.arange(1, value.tensor.numel() + 1, device=value.tensor.device).view(value.tensor.shape)
 
 
 def through(start: Value, path: tuple[Op, ...]) -> Tensor | None:

@@ -58,15 +58,15 @@ class Projection:
 
     def vectors(self) -> Tensor:
         """The number of its vector, for each element of the result: all axes but the features', in order."""
-        return numbered(self.out.shape, self.axis)
+        return numbered(self.out.tensor, self.axis)
 
 
-def numbered(shape: tuple[int, ...], axis: int) -> Tensor:
+def numbered(tensor: Tensor, axis: int) -> Tensor:
     """For each element of a tensor the number of the vector along `axis` that it belongs to."""
-    rest = list(shape)
+    rest = list(tensor.shape)
     rest.pop(axis)
-    at = torch.arange(math.prod(rest)).view(rest)
-    return at.unsqueeze(axis if axis >= 0 else len(shape) + axis).expand(shape)
+    at = torch.arange(math.prod(rest), device=tensor.device).view(rest)
+    return at.unsqueeze(axis if axis >= 0 else tensor.dim() + axis).expand(tensor.shape)
 
 
 def projection_of(op: Op) -> Projection | None:
@@ -121,10 +121,10 @@ def marked(
         own = value.tensor.detach().double()
         size = float(own[torch.isfinite(own)].square().mean().sqrt()) if own.numel() else 1.0
         drawn = torch.randn(mark.shape, generator=generator, dtype=torch.float64) * (size or 1.0)
-        noise[value] = drawn.to(value.tensor).masked_fill(mark < 0, 0)
-    codes = [torch.zeros(value.shape, dtype=torch.long) for value in wanted]
-    several = [torch.zeros(value.shape, dtype=torch.bool) for value in wanted]
-    untouched = [torch.zeros(value.shape, dtype=torch.bool) for value in wanted]
+        noise[value] = drawn.to(value.tensor).masked_fill(mark.to(value.tensor.device) < 0, 0)
+    codes = [torch.zeros_like(value.tensor, dtype=torch.long) for value in wanted]
+    several = [torch.zeros_like(code, dtype=torch.bool) for code in codes]
+    untouched = [torch.zeros_like(code, dtype=torch.bool) for code in codes]
     for bit in range(max(1, top.bit_length())):
         moved: list[list[Tensor]] = []
         for side in (1, 0):
@@ -133,7 +133,7 @@ def marked(
                 for value, mark in marks.items()
             }
             after = record.replay(changes, wanted)
-            moved.append([differs(v.tensor, new, eps).cpu() for v, new in zip(wanted, after, strict=True)])
+            moved.append([differs(v.tensor, new, eps) for v, new in zip(wanted, after, strict=True)])
         for place, (one, zero) in enumerate(zip(*moved, strict=True)):
             codes[place] += (one & ~zero).long() << bit
             several[place] |= one & zero
@@ -222,7 +222,7 @@ def row_of_vector(probe: Probe, projection: Projection) -> Tensor:
     """[count] the batch row of each vector of a projection, by influence; batch first where rows mix."""
     count, rows = projection.count, probe.batch.rows
     held = probe.rows_seen.get(projection.out.index)
-    guess = torch.arange(count) * rows // max(1, count)
+    guess = torch.arange(count, device=projection.out.tensor.device) * rows // max(1, count)
     if held is None:
         return guess
     bits = held.movedim(projection.axis, -1).reshape(count, -1)

@@ -13,8 +13,8 @@ from headwise.doctor.adapt import flatten
 from headwise.doctor.batch import Batch
 from headwise.doctor.blame import callers, made_places
 from headwise.doctor.check import NotApplicable, Place
+from headwise.doctor.follow import follow, indices
 from headwise.doctor.probe import Probe
-from headwise.doctor.sites import follow
 from headwise.doctor.trace import Op, Recording, Value
 
 NLL = {"nll_loss_forward", "nll_loss2d_forward", "nll_loss", "nll_loss2d"}
@@ -46,10 +46,11 @@ def pairs(probe: Probe) -> Pairs:
 def _pairs(probe: Probe) -> Pairs:
     record, _, logits = probe.recorded_loss()
     targets = probe.subject.targets
-    if not isinstance(targets, Tensor) or targets.dim() != 2 or logits is None or logits.tensor.dim() != 3:
+    cube = None if logits is None else _in_rows(probe, logits.tensor)
+    if not isinstance(targets, Tensor) or targets.dim() != 2 or logits is None or cube is None:
         raise NotApplicable("targets are no [B, T] labels of [B, T, V] logits")
     nll = next((op for op in record.ops if op.name in NLL), None)
-    goal = next((v for v in record.values if v.op is None and v.name == "targets"), None)
+    goal = _goal(probe, record)
     if nll is None or goal is None:
         raise NotApplicable("the loss is no cross-entropy of the targets")
     scores = _carried(record, logits, nll.inputs[0])
@@ -58,8 +59,9 @@ def _pairs(probe: Probe) -> Pairs:
         raise NotApplicable("the way from logits and targets to the cross-entropy could not be followed")
     scores = scores.movedim(1, -1).flatten(0, -2) if scores.dim() > 1 else scores[None]  # shaped [R, V]
     labels = labels.flatten()
-    first, second = _sequence_axes(logits.tensor, targets)
-    at = torch.stack(torch.unravel_index((scores - 1).clamp(min=0), logits.tensor.shape))  # shaped [3, R, V]
+    first, second = _sequence_axes(cube, targets)
+    place = _in_cube(probe, logits.tensor, (scores - 1).clamp(min=0))
+    at = torch.stack(torch.unravel_index(place, cube.shape))  # shaped [3, R, V]
     firm = (
         (at[first] == at[first][:, :1]).all(1)
         & (at[second] == at[second][:, :1]).all(1)
@@ -76,6 +78,28 @@ def _pairs(probe: Probe) -> Pairs:
     )
 
 
+def _goal(probe: Probe, record: Recording) -> Value | None:
+    """The labels in a recording of the loss: the targets it was given, or the input that is labels."""
+    names = {"targets", f"input {probe.adapted.labels}"}
+    return next((v for v in record.values if v.op is None and v.name in names), None)
+
+
+def _in_rows(probe: Probe, logits: Tensor) -> Tensor | None:
+    """The logits of the user's batch as three axes, None where there are not so many."""
+    cube = probe.in_rows(logits, Batch.given(probe.adapted))
+    return cube if cube.dim() == 3 else None
+
+
+def _in_cube(probe: Probe, logits: Tensor, place: Tensor) -> Tensor:
+    """Places among the logits as the loss reads them, as places among the same logits as three axes."""
+    if logits.dim() == 3 or probe.order == probe.adapted.layout:
+        return place  # nothing is turned
+    moved = probe.in_rows(
+        torch.arange(logits.numel(), device=logits.device).view(logits.shape), Batch.given(probe.adapted)
+    )
+    return moved.flatten().argsort()[place]
+
+
 def _sequence_axes(logits: Tensor, targets: Tensor) -> tuple[int, int]:
     """The two axes of the logits that are those of the targets; the third holds the classes."""
     shape, wanted = tuple(logits.shape), tuple(targets.shape)
@@ -87,7 +111,7 @@ def _sequence_axes(logits: Tensor, targets: Tensor) -> tuple[int, int]:
 
 def _carried(record: Recording, start: Value, end: Value) -> Tensor | None:
     """Indices (from 1) of a value's elements where they arrive at another value."""
-    at: dict[Value, Tensor] = {start: torch.arange(1, start.tensor.numel() + 1).view(start.tensor.shape)}
+    at: dict[Value, Tensor] = {start: indices(start)}
     if start is end:
         return at[start]
     for op in record.between([start], [end]):
@@ -146,7 +170,7 @@ def share(label: Tensor, ids: Tensor, shift: int, pad: int | None = None) -> flo
     length = ids.shape[1]
     if length <= shift:
         return 0.0
-    part, token = label[:, : length - shift], ids[:, shift:]
+    part, token = label[:, : length - shift], ids[:, shift:].to(label.device)
     counted = (part >= 0) & (token != (-1 if pad is None else pad))
     return float((part == token)[counted].float().mean()) if bool(counted.any()) else 0.0
 
@@ -167,7 +191,7 @@ def loss_lines(probe: Probe) -> list[Place]:
 def target_lines(probe: Probe) -> list[Place]:
     """The user's lines that made the targets, the last first."""
     record, _, _ = probe.recorded_loss()
-    leaf = next((v for v in record.values if v.op is None and v.name == "targets"), None)
+    leaf = _goal(probe, record)
     return made_places(probe, leaf) if leaf is not None else []
 
 
@@ -185,7 +209,7 @@ def cut_line(probe: Probe, tensor: object, *, first: bool = False) -> Place | No
 def cuts_targets(probe: Probe) -> Place | None:
     """The line inside the loss that cuts the targets along time, if one does: a shift made there."""
     record, value, _ = probe.recorded_loss()
-    leaf = next((v for v in record.values if v.op is None and v.name == "targets"), None)
+    leaf = _goal(probe, record)
     if leaf is None:
         return None
     for op in record.between([leaf], [value]):
@@ -228,8 +252,9 @@ def mean_cross_entropy(probe: Probe) -> tuple[float, int]:
     else:
         met = pairs(probe)
         good = (met.row >= 0) & (met.label_row >= 0)
-        first, second = _sequence_axes(tensor, targets)
-        by_place = tensor.movedim(({0, 1, 2} - {first, second}).pop(), -1)
+        cube = probe.in_rows(tensor, Batch.given(probe.adapted))
+        first, second = _sequence_axes(cube, targets)
+        by_place = cube.movedim(({0, 1, 2} - {first, second}).pop(), -1)
         read = met.op.inputs[
             1
         ].tensor.flatten()  # as they are by then: padding may have become -100 on the way

@@ -1,4 +1,4 @@
-"""What was constructed where: modules, optimizers, schedulers and tensors, with the user's lines.
+"""What was constructed where: modules, optimizers and tensors, with the user's lines.
 
 While the user's file runs, `Making` looks over the shoulder of `nn.Module.__init__` and its like, and of
 every ATen operation. It keeps places, never data: a tensor is known by the address of its storage, which is
@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.optim import lr_scheduler
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headwise.doctor.check import Place
@@ -67,7 +66,6 @@ class Making:
     def __init__(self) -> None:
         self._modules: dict[int, _Record] = {}
         self._optimizers: dict[int, _Record] = {}
-        self._schedulers: dict[int, _Record] = {}
         self._storages: dict[int, _History] = {}
         self._operations = 0
         self._open = ExitStack()
@@ -83,8 +81,6 @@ class Making:
             patch(nn.Module, "__init__", self._on_module)
             patch(nn.Module, "__setstate__", self._on_copy)
             patch(torch.optim.Optimizer, "__init__", self._on_optimizer)
-            for kind in _schedulers():
-                patch(kind, "__init__", self._on_scheduler)
             stack.enter_context(_Watch(self._on_operation))
             self._open = stack.pop_all()
         return self
@@ -105,11 +101,6 @@ class Making:
     def optimizer(self, optimizer: torch.optim.Optimizer) -> Place | None:
         """The line that constructed this optimizer."""
         record = _record(self._optimizers, optimizer)
-        return record.place if record else None
-
-    def scheduler_for(self, optimizer: torch.optim.Optimizer) -> Place | None:
-        """The line that constructed the last learning-rate scheduler of this optimizer."""
-        record = _record(self._schedulers, optimizer)
         return record.place if record else None
 
     def tensor(self, tensor: Tensor) -> tuple[tuple[Place, str], ...]:
@@ -163,12 +154,6 @@ class Making:
 
     def _on_optimizer(self, optimizer: torch.optim.Optimizer, *_: object, **__: object) -> None:
         self._optimizers[id(optimizer)] = _Record(weakref.ref(optimizer), _constructed_at(optimizer))
-
-    def _on_scheduler(self, scheduler: object, *args: object, **named: object) -> None:
-        optimizer = args[0] if args else named.get("optimizer")
-        if isinstance(optimizer, torch.optim.Optimizer):
-            place = _constructed_at(scheduler)
-            self._schedulers[id(optimizer)] = _Record(weakref.ref(optimizer), place)
 
     def _on_operation(self, op: str, operands: list[Tensor], results: list[Tensor]) -> None:
         self._operations += 1
@@ -235,12 +220,6 @@ def _patched(stack: ExitStack, owner: type, name: str, after: Callable[..., None
 
     setattr(owner, name, method)
     stack.callback(setattr, owner, name, original)
-
-
-def _schedulers() -> list[type]:
-    """The base class of schedulers, and those of torch that do not call its constructor."""
-    aside = (lr_scheduler.SequentialLR, lr_scheduler.ChainedScheduler, lr_scheduler.ReduceLROnPlateau)
-    return [lr_scheduler.LRScheduler, *aside]
 
 
 def _constructed_at(made: object) -> Place | None:

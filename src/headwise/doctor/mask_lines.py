@@ -45,7 +45,7 @@ def triangle(tensor: Tensor, length: int) -> bool:
         return False
     if not two_valued(tensor):
         return False
-    square, future = tensor.reshape(length, length), later(length, length)
+    square, future = tensor.reshape(length, length), later(length, length, device=tensor.device)
     above, below = square[future], square[future.T]
     return bool((above == above[0]).all()) and bool((below == below[0]).all()) and bool(above[0] != below[0])
 

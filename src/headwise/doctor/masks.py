@@ -18,6 +18,12 @@ from headwise.doctor.trace import Op
 FAINT = 1e-6  # a weight above this is seen: a mask that leaves more is too weak
 LOW = -16.0  # a constant bias below this leaves less than FAINT
 
+# What a mask that lets through what it should hide leads to: the checks of masks that find why explain these.
+LETS_THROUGH = {
+    "causal-leak", "causal-missing-in-one-layer", "padding-attended", "padding-pooled", "cross-mask-missing",
+    "batch-changes-answer", "left-padding-changes-answer", "cache-mismatch",
+}  # fmt: skip
+
 CausalForm = Literal[
     "causal", "open", "part", "off-by-one", "inverted", "excludes-self", "prefix", "weak", "after", "other"
 ]
@@ -28,9 +34,10 @@ def hidden(site: Site) -> Tensor:
     return site.hidden | ((site.bias < LOW) & (site.weights < FAINT))
 
 
-def later(rows: int, columns: int, by: int = 0) -> Tensor:
+def later(rows: int, columns: int, by: int = 0, device: torch.device | None = None) -> Tensor:
     """[rows, columns] True where the key stands more than `by` places after the query."""
-    return torch.arange(columns)[None, :] > torch.arange(rows)[:, None] + by
+    keys, queries = torch.arange(columns, device=device), torch.arange(rows, device=device)
+    return keys[None, :] > queries[:, None] + by
 
 
 def causal_form(probe: Probe, site: Site) -> CausalForm:
@@ -42,14 +49,15 @@ def _causal_form(probe: Probe, site: Site) -> CausalForm:
     _, rows, columns = site.shape
     if rows != columns or rows != probe.length or rows < 4:
         return "other"
-    gone, future = hidden(site), later(rows, rows)
+    gone = hidden(site)
+    future = later(rows, rows, device=gone.device)
     seen = ~gone
     past, itself, previous = (
         future.T,
-        torch.eye(rows, dtype=torch.bool),
-        later(rows, rows).T & ~later(rows, rows, 1).T,
+        torch.eye(rows, dtype=torch.bool, device=gone.device),
+        future.T & ~later(rows, rows, 1, gone.device).T,
     )
-    following = future & ~later(rows, rows, 1)
+    following = future & ~later(rows, rows, 1, gone.device)
     if not bool(seen[:, future].any()):
         if bool(gone[:, itself][:, 1:].all()) and bool(seen[:, past].any()) and not _same(site.q, site.k):
             return "excludes-self"
@@ -58,7 +66,7 @@ def _causal_form(probe: Probe, site: Site) -> CausalForm:
         return "inverted"
     symmetric = torch.equal(seen, seen.mT)
     for by in (1, 2):
-        beyond = later(rows, rows, by)
+        beyond = later(rows, rows, by, gone.device)
         if not symmetric and bool(gone[:, beyond].all()) and bool(seen[:, future & ~beyond].all()):
             return "off-by-one"
     if bool((prefixes(site) >= 0).all()):
@@ -75,10 +83,11 @@ def prefixes(site: Site) -> Tensor:
     n, rows, columns = site.shape
     if rows != columns:
         return torch.full((n,), -1)
-    seen, future = ~hidden(site), later(rows, rows)
-    look = seen & future
-    length = torch.where(look.any(1), torch.arange(rows) + 1, 0).amax(-1)
-    right = future & (torch.arange(rows)[None, None, :] < length[:, None, None])
+    seen = ~hidden(site)
+    look = seen & later(rows, rows, device=seen.device)
+    places = torch.arange(rows, device=seen.device)
+    length = torch.where(look.any(1), places + 1, 0).amax(-1)
+    right = later(rows, rows, device=seen.device) & (places[None, None, :] < length[:, None, None])
     fits = (look == right).flatten(1).all(1) & (length < rows)
     return torch.where(fits, length, -1)
 

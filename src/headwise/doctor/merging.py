@@ -142,11 +142,11 @@ def ranks(probe: Probe, each: Heads) -> Tensor:
     """[N] which head of its row each slice is."""
     rows = probe.site_rows(each.site)
     if bool((rows < 0).any()):
-        rows = torch.arange(len(rows)) // head_count(probe, each.site)
+        rows = torch.arange(len(rows), device=rows.device) // head_count(probe, each.site)
     ranks = torch.zeros_like(rows)
     for row in range(int(rows.max()) + 1):
         mine = torch.nonzero(rows == row).flatten()
-        ranks[mine] = torch.arange(len(mine))
+        ranks[mine] = torch.arange(len(mine), device=mine.device)
     return ranks
 
 
@@ -191,11 +191,11 @@ def shares(probe: Probe, group: Merged, value: Value, axis: int) -> Tensor:
 
 def vector_times(value: Value, axis: int, marks: Tensor) -> Tensor:
     """For each vector of a value along its features: how many times its elements come from (0: not known)."""
-    at = numbered(value.shape, axis).reshape(-1)
+    at = numbered(value.tensor, axis).reshape(-1)
     flat = marks.reshape(-1)
     at, flat = at[flat >= 0], flat[flat >= 0]
     if not flat.numel():
-        return torch.zeros(0, dtype=torch.long)
+        return flat.new_zeros(0)
     most = int(flat.max()) + 1
     pairs = (at * most + flat).sort().values
     fresh = torch.ones_like(pairs, dtype=torch.bool)

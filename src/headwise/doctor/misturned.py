@@ -7,7 +7,7 @@ from torch import Tensor
 from headwise.doctor.blame import watched
 from headwise.doctor.calls import Call
 from headwise.doctor.check import Place
-from headwise.doctor.positions import holder, made_line, making_steps, root
+from headwise.doctor.positions import holder, made_line, making_steps, table_behind
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import Site
 from headwise.doctor.trace import Value
@@ -107,7 +107,7 @@ def _table_line(probe: Probe, factor: Value) -> Place | None:
 
 
 def _made_line(probe: Probe, factor: Value) -> Place | None:
-    steps = making_steps(probe, root(factor))
+    steps = making_steps(probe, table_behind(factor))
     for place, op in steps:
         if op.removeprefix("aten.").split(".")[0] in {
             "repeat_interleave",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import torch
+from headwise.doctor.runner import is_finite
 
 if TYPE_CHECKING:
     from headwise.doctor.probe import Probe
@@ -29,7 +29,7 @@ _FACTS: dict[str, Callable[[Probe], bool]] = {
     "generate": lambda probe: probe.subject.generate is not None,
     "train_step": lambda probe: probe.subject.train_step is not None,
     "padding": lambda probe: probe.has_padding,
-    "finite": lambda probe: bool(torch.isfinite(probe.base.logits).all()),
+    "finite": lambda probe: is_finite(probe.base.logits),
     "rows": lambda probe: probe.batch.rows >= 2,
 }
 
@@ -66,6 +66,8 @@ def lacking(probe: Probe, needs: frozenset[str]) -> str | None:
     """
     first = () if "failure" in needs else ("run",)
     for need in (*first, *sorted(needs, key=lambda each: (each not in {"run", "failure"}, each))):
+        if need == "loss" and _FACTS[need](probe) and probe.stop is not None and probe.stop.phase == "loss":
+            return "the loss stops with an exception (see training-stops)"
         if not _FACTS[need](probe):
             return _WORDS[need].format(kind=probe.kind or "of unknown kind (give --kind)")
     return None

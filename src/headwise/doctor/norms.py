@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from headwise.doctor.blame import constructed
 from headwise.doctor.check import Place
-from headwise.doctor.follow import follow
+from headwise.doctor.follow import follow, indices
 from headwise.doctor.graph import Op, Recording, Value
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import is_product, matrices
@@ -254,9 +254,7 @@ def vectors(norm: Norm) -> Tensor | None:
 
     Told by the next product with weights, which reads them together; None where there is none.
     """
-    todo: list[tuple[Value, Tensor]] = [
-        (norm.out, torch.arange(1, norm.out.tensor.numel() + 1).view(norm.out.shape))
-    ]
+    todo: list[tuple[Value, Tensor]] = [(norm.out, indices(norm.out))]
     seen = {norm.out}
     while todo:
         value, at = todo.pop(0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from headwise.doctor.batch import Batch
+from headwise.doctor.batch import Batch, is_left
 from headwise.doctor.check import NotApplicable
 from headwise.doctor.padding import Padded
 from headwise.doctor.probe import Probe
@@ -22,17 +21,18 @@ def padded(probe: Probe) -> Padded:
 def left_padded(probe: Probe) -> Padded | None:
     """The same with padding first, where the user's own rows are not padded so and one stream is read."""
     usual = padded(probe)
-    if usual.left or len(probe.adapted.streams) != 1 or _foreign_masks(probe):
+    streams = probe.adapted.streams
+    if usual.left or len(streams) != 1 or _foreign_masks(probe):
         return None
-    return probe.memo("left padded", lambda: _try(probe, True))
+    if streams[0].count_leaf is not None:  # counts say how many, not where: they are read from the left
+        return None
+    return probe.memo("left padded", lambda: _try(probe, frozenset({streams[0].name})))
 
 
 def _padded(probe: Probe) -> Padded | NotApplicable:
     whole = Batch.given(probe.adapted)
     own = _pads(whole)
-    left = any(
-        bool(pad[:, 0].any() & ~pad[:, -1].all()) and not bool(pad[:, -1].any()) for pad in own.values()
-    )
+    left = frozenset(name for name, pad in own.items() if is_left(pad))
     if _foreign_masks(probe):
         if not own:
             return NotApplicable("no row of the batch is padded, and its masks cannot be made for other rows")
@@ -45,16 +45,17 @@ def _padded(probe: Probe) -> Padded | NotApplicable:
     return made
 
 
-def _try(probe: Probe, left: bool) -> Padded | None:
+def _try(probe: Probe, left: frozenset[str]) -> Padded | None:
+    """Each stream padded on its own side: a translator may read its source to the right and write to it."""
     batch = probe.batch
     for place, stream in enumerate(probe.adapted.streams):
         count = batch.length(stream)
-        if count < 4 or not ((stream.is_ids and probe.pad_id is not None) or stream.keep_leaf is not None):
+        if count < 4 or not probe.can_pad(stream):
             continue
         lengths = [max(2, count - (0, 4, 2, 5, 3, 1, 6)[(row + place) % 7]) for row in range(batch.rows)]
         if batch.rows == 1:
             lengths = [count - 2]
-        batch = batch.padded(stream, lengths, left=left)
+        batch = batch.padded(stream, lengths, left=stream.name in left)
     pads = _pads(batch)
     if not pads:
         return None
@@ -80,12 +81,6 @@ def _foreign_masks(probe: Probe) -> bool:
     batch = Batch.given(probe.adapted)
     for place, leaf in enumerate(probe.adapted.leaves):
         shape = batch.leaves[place].shape
-        counts = batch.leaves[place]
-        if leaf.role == "other" and counts.dim() == 1 and not counts.is_floating_point():
-            for stream in probe.adapted.streams:
-                pad = batch.padding(stream)
-                if pad is not None and bool(pad.any()) and torch.equal(counts.long(), (~pad).sum(1)):
-                    return True
         if leaf.role == "mask" and place not in keep and not (len(shape) == 2 and shape[0] == shape[1]):
             return True
     return False

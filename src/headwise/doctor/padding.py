@@ -27,13 +27,21 @@ PadForm = Literal[
 
 @dataclass(eq=False)
 class Padded:
-    """A pass over padded rows. in_use: the user's own batch is padded too; left: padding comes first."""
+    """A pass over padded rows. in_use: the user's own batch is padded too.
+
+    sides: the streams in which padding comes first; left: the main stream is one of them.
+    """
 
     probe: Probe
     run: Run
     pads: dict[str, Tensor]
     in_use: bool
-    left: bool
+    sides: frozenset[str] = frozenset()
+
+    @property
+    def left(self) -> bool:
+        main = self.probe.main
+        return main is not None and main.name in self.sides
 
     @cached_property
     def sites(self) -> list[Site]:
@@ -92,7 +100,7 @@ class Padded:
             where = pad if as_given and not (square and self.probe.adapted.batch_axis) else pad.T
             noise = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.tensor)
             new = value.tensor.clone()  # with its strides: what follows may view it
-            changes[value] = new.add_(noise * value.tensor.std().clamp(min=1e-3) * where[..., None])
+            changes[value] = new.add_(noise * value.tensor.std().clamp(min=1e-3) * where[..., None].to(noise))
         return changes
 
     def reaches(self, stream: str) -> float:
@@ -161,7 +169,7 @@ class Sight:
         """[N, Tq] True where a query is a pad; all False where queries are no positions of a stream."""
         found = self._places(self.query_stream, keys=False) if self.query_stream in self.padded.pads else None
         if found is None and self.site.shape[1] != self._length(self.query_stream):
-            return torch.zeros(self.site.shape[:2], dtype=torch.bool)
+            return torch.zeros(self.site.shape[:2], dtype=torch.bool, device=self.site.weights.device)
         return found
 
     @property
@@ -233,9 +241,13 @@ class Sight:
     def region(self) -> Tensor:
         """Where this attention may look without padding: the past of a causal one, else everywhere."""
         _, rows, columns = self.site.shape
-        everywhere = torch.ones(self.site.shape, dtype=torch.bool)
+        everywhere = torch.ones(self.site.shape, dtype=torch.bool, device=self.site.weights.device)
         causal = self.kind == "decoder" or (self.kind == "self" and self.padded.probe.is_causal)
-        return everywhere & ~later(rows, columns) if causal and rows == columns else everywhere
+        return (
+            everywhere & ~later(rows, columns, device=everywhere.device)
+            if causal and rows == columns
+            else everywhere
+        )
 
     def _takes_other_stream(self, gone: Tensor, pads: Tensor) -> bool:
         """Are the hidden keys of a cross-attention those at which the target, not the source, is padded?"""
@@ -250,7 +262,8 @@ def _known(place: Tensor, pad: Tensor, length: int) -> bool:
     extra = length - pad.shape[1]
     if extra < 0 or not bool(place.any()):
         return False
-    none = torch.zeros(pad.shape[0], extra, dtype=torch.bool)
+    pad = pad.to(place.device)
+    none = pad.new_zeros(pad.shape[0], extra)
     for rows in (torch.cat([none, pad], 1), torch.cat([pad, none], 1)):
         if bool((place[:, None, :] == rows[None]).all(-1).any(1).all()):
             return True

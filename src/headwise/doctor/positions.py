@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from headwise.doctor.adapt import Stream
-from headwise.doctor.blame import made_places
-from headwise.doctor.check import Place
+from headwise.doctor.blame import constructed, made_places
+from headwise.doctor.check import NotApplicable, Place
 from headwise.doctor.probe import Probe
 from headwise.doctor.trace import Op, Value
 
@@ -100,7 +100,11 @@ def additions(probe: Probe) -> list[Added]:
 def _additions(probe: Probe) -> Iterator[Added]:
     in_scores = {op for site in probe.sites for op in (*site.path, *site.after)}
     mixed = probe.base.record.descendants([site.mix.out for site in probe.sites])
-    streams = {leaf for stream in probe.adapted.streams for leaf in (stream.leaf, stream.keep_leaf)}
+    streams = {
+        leaf
+        for stream in probe.adapted.streams
+        for leaf in (stream.leaf, stream.keep_leaf, stream.count_leaf)
+    }
     for op in probe.base.record.ops:
         if op.name not in ADDS or len(op.inputs) != 2 or op in in_scores or not op.outputs:
             continue
@@ -176,7 +180,7 @@ def _learns(probe: Probe, leaf: Value) -> bool:
         return True
 
 
-def root(value: Value) -> Value:
+def table_behind(value: Value) -> Value:
     """The table behind moves and lookups: a leaf, or what was computed in the run."""
     for _ in range(STEPS):
         op = value.op
@@ -261,8 +265,31 @@ def first_sums(probe: Probe) -> list[Added]:
     return found
 
 
-def size(tensor: Tensor) -> float:
-    """The root mean square."""
+@dataclass(frozen=True)
+class Sizes:
+    """How large (root mean square) tokens and positions are where they are first added to one another."""
+
+    added: Added
+    tokens: float
+    positions: float
+
+
+def sizes(probe: Probe) -> list[Sizes]:
+    """Both sizes at each of the `first_sums`. Raises NotApplicable where there is none."""
+    found = [Sizes(a, _size(a.token.tensor), _size(a.shown)) for a in first_sums(probe)]
+    if not found:
+        raise NotApplicable("no position table is added to token embeddings")
+    return found
+
+
+def token_lines(probe: Probe, added: Added) -> list[Place | None]:
+    """Where the table of the token embeddings was constructed, and its numbers drawn."""
+    words = table_behind(added.token)
+    path = words.name.partition(" ")[2].rpartition(".")[0]
+    return [constructed(probe, path) if words.trained else None, *made_places(probe, words)]
+
+
+def _size(tensor: Tensor) -> float:
     return float(tensor.double().square().mean().sqrt())
 
 

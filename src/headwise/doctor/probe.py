@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from headwise.doctor.adapt import Adapted, Stream
 from headwise.doctor.batch import LENGTHS, ROWS, Batch
 from headwise.doctor.needs import lacking
-from headwise.doctor.runner import ROUNDINGS, Moved, Run, differs, largest
+from headwise.doctor.outputs import flattened
+from headwise.doctor.runner import ROUNDINGS, Moved, Run, differs, largest, ordinary
 from headwise.doctor.sites import Site, attention_sites
 from headwise.doctor.trace import Value, key_of
 from headwise.doctor.trainer import Gradients, Trainer
@@ -116,10 +117,12 @@ class Probe(Trainer):
     @cached_property
     def has_padding(self) -> bool:
         """Can padding be tried: is there a pad id, or an input that marks it?"""
-        return any(
-            (stream.is_ids and self.pad_id is not None) or stream.keep_leaf is not None
-            for stream in self.adapted.streams
-        )
+        return any(self.can_pad(stream) for stream in self.adapted.streams)
+
+    def can_pad(self, stream: Stream) -> bool:
+        """Is there a pad id for this stream, or an input that marks or counts?"""
+        marked = stream.keep_leaf is not None or stream.count_leaf is not None
+        return marked or (stream.is_ids and self.pad_id is not None)
 
     def lacks(self, needs: frozenset[str]) -> str | None:
         """What a check needs and the subject does not give, as a sentence; None when all is there."""
@@ -144,6 +147,9 @@ class Probe(Trainer):
             self._prefer_finite(whole)
         self.batch = whole
         self.base = self.given
+        self.order = flattened(self)
+        if self.order is not None:
+            self.base = self.given = self.run(whole)
         self.batch, self.base = self._choose(whole)
 
     def _prefer_finite(self, whole: Batch) -> None:
@@ -212,9 +218,8 @@ class Probe(Trainer):
             values = batch.read(stream)
             for row in range(1, batch.rows):
                 if any(torch.equal(values[row], values[r]) for r in range(row)):
-                    where = torch.zeros(
-                        values.shape[:2] if stream.is_ids else values.shape[:1], dtype=torch.bool
-                    )
+                    shape = values.shape[:2] if stream.is_ids else values.shape[:1]
+                    where = torch.zeros(shape, dtype=torch.bool, device=values.device)
                     where[row] = True
                     batch = batch.change(stream, where, self._vocab(stream), step=row)
                     values = batch.read(stream)
@@ -235,8 +240,9 @@ class Probe(Trainer):
     def noise(self) -> float:
         """The same input twice: what 'no change' looks like in the logits, floored at rounding."""
         again = self.run(self.batch)
-        floor = ROUNDINGS * self.eps * (largest(self.base.logits) or 1.0)
-        return max(largest(again.logits - self.base.logits), floor)
+        scores = self.base.logits
+        floor = ROUNDINGS * self.eps * (largest(scores[ordinary(scores)]) or 1.0)
+        return max(largest(again.logits - scores), floor)
 
     def compare(self, batch: Batch, base: Run | None = None) -> Moved:
         """Run the changed batch and compare it with the base run, value by value."""
@@ -250,7 +256,7 @@ class Probe(Trainer):
         """A [B, T] mask for a stream, filled with `value`: mark what to change in it."""
         held = (batch or self.batch).read(stream)
         shape = held.shape[:2] if stream.is_ids or held.dim() == 3 else held.shape[:1]
-        return torch.full(tuple(shape), value)
+        return torch.full(tuple(shape), value, device=held.device)
 
     def change_after(self, t: int, stream: Stream | None = None) -> Batch:
         """Every token after position t changed, in every row."""
@@ -303,7 +309,7 @@ class Probe(Trainer):
             yield t, self.change(stream, where)
 
     def _logits_by_position(self, stream: Stream) -> Tensor:
-        bits = torch.zeros(self.base.logits.shape, dtype=torch.long)
+        bits = torch.zeros_like(self.base.logits, dtype=torch.long)
         for t, batch in self._each_position(stream):
             bits |= differs(self.base.logits, self.run(batch, record=False).logits, self.eps).long() << min(
                 t, 62
@@ -376,7 +382,7 @@ class Probe(Trainer):
     def site_rows(self, site: Site) -> Tensor:
         """[N] the batch row of each canonical slice, by influence on its queries and keys; -1 if rows mix."""
         taint = self.rows_seen
-        seen = torch.zeros(site.shape[0], dtype=torch.long)
+        seen = torch.zeros(site.shape[0], dtype=torch.long, device=site.q_at.device)
         for value, at in ((site.q_value, site.q_at), (site.k_value, site.k_at)):
             held = taint.get(value.index)
             if held is None:

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from headwise.doctor.blame import made_places
 from headwise.doctor.check import NotApplicable, Place
 from headwise.doctor.probe import Probe
-from headwise.doctor.sites import REACH
+from headwise.doctor.sites import is_product, upstream
 from headwise.doctor.trace import Value, user_frames
+from headwise.doctor.trainer import dense
 
 STEPS, STEPS_LARGE, STEPS_LONG = 40, 8, 120
 DEEP = 12  # post-norms on one path: six layers of two sub-layers, to which post-norm is known to train
@@ -81,6 +82,12 @@ def tame(probe: Probe) -> Course:
     return probe.memo("rehearsal tame", lambda: _run(probe, lambda m: _adamw(m, rate)))
 
 
+def still(probe: Probe) -> Course:
+    """The control without dropout."""
+    rate = TAME / 3 if probe.is_large else TAME
+    return probe.memo("rehearsal still", lambda: _run(probe, lambda m: _adamw(m, rate), quiet=True))
+
+
 def long(probe: Probe) -> Course:
     """A tame optimizer at three times the rate, without dropout, for longer; deep post-norm is warmed up."""
     warm = max(map(len, norm_after_add(probe))) >= DEEP
@@ -100,8 +107,18 @@ def warmed(probe: Probe) -> Course:
     return probe.memo("rehearsal warmed", lambda: _run(probe, None, warm=True))
 
 
+class _DenseAdamW(torch.optim.AdamW):
+    """AdamW, which refuses sparse gradients, with those filled up."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.grad = dense(p.grad)
+        return cast("Any", super()).step(closure)
+
+
 def _adamw(model: nn.Module, rate: float) -> torch.optim.Optimizer:
-    return torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=rate, weight_decay=0.0)
+    return _DenseAdamW([p for p in model.parameters() if p.requires_grad], lr=rate, weight_decay=0.0)
 
 
 def _run(
@@ -204,18 +221,12 @@ def norm_after_add(probe: Probe) -> list[list[str]]:
 
 def drawn_at(probe: Probe, value: Value) -> tuple[Place | None, Tensor | None]:
     """The weight of the projection behind a value, and the line that last drew it."""
-    for _ in range(REACH):
-        op = value.op
-        if op is None:
-            return None, None
-        weights = [_leaf(v) for v in op.inputs]
+    for op in upstream(value):
+        weights = [_leaf(v) for v in op.inputs] if is_product(op) else []
         found = next((w for w in weights if w is not None and w.trained and w.tensor.dim() >= 2), None)
-        if found is not None and op.name in {"mm", "addmm", "bmm", "baddbmm"}:
+        if found is not None:
             places = made_places(probe, found)
             return (places[0] if places else None), found.tensor
-        if not op.inputs:
-            return None, None
-        value = max(op.inputs, key=lambda v: v.tensor.numel() if v.sources else -1)
     return None, None
 
 

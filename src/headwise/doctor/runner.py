@@ -6,6 +6,7 @@ What runs is a copy in float64 where the model allows it; a large model runs its
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from torch import Tensor, nn
 from headwise.doctor.adapt import Adapted, logits_of, twin
 from headwise.doctor.batch import Batch
 from headwise.doctor.check import NotApplicable
+from headwise.doctor.outputs import Order, unflattened
+from headwise.doctor.state import State
 from headwise.doctor.trace import Recording, Value, recording
 from headwise.doctor.untouched import default_dtype, seed_everything
 
@@ -57,7 +60,7 @@ class Moved:
     def __call__(self, value: Value) -> Tensor:
         """True where the value differs (shaped as the value)."""
         if value.index >= self.aligned or value.index >= len(self.after.record.values):
-            return torch.zeros(value.shape, dtype=torch.bool)
+            return torch.zeros_like(value.tensor, dtype=torch.bool)
         return differs(value.tensor, self.after.record.values[value.index].tensor, self._eps)
 
     def by(self, value: Value) -> float:
@@ -73,13 +76,13 @@ class Moved:
 
     @property
     def logits_by(self) -> Tensor:
-        return (self.before.logits - self.after.logits).abs()
+        return gap(self.before.logits, self.after.logits)
 
 
 def differs(a: Tensor, b: Tensor, eps: float) -> Tensor:
     """Where two tensors differ by more than rounding; the same infinity or NaN twice is no difference."""
     if a.shape != b.shape:
-        return torch.ones(a.shape, dtype=torch.bool)
+        return torch.ones_like(a, dtype=torch.bool)
     if not a.is_floating_point():
         return a != b
     a, b = a.detach(), b.detach()
@@ -94,6 +97,27 @@ def differs(a: Tensor, b: Tensor, eps: float) -> Tensor:
     same = (a == b) | (torch.isnan(a) & torch.isnan(b))
     near = (a - b).abs() <= ROUNDINGS * eps * max(largest(a), 1e-30)
     return ~(same | near)
+
+
+def gap(a: Tensor, b: Tensor) -> Tensor:
+    """|a - b|; 0 where both hold the same infinity, whose difference with itself is no number."""
+    return (a - b).abs().masked_fill(a == b, 0)
+
+
+def ordinary(tensor: Tensor) -> Tensor:
+    """True where an element says something: a finite number, and none that a mask was filled with."""
+    return torch.isfinite(tensor) & (tensor.abs() <= FILL)
+
+
+def is_finite(logits: Tensor) -> bool:
+    """Is every score a number? An id that is forbidden everywhere, a whole column of -inf, counts as one."""
+    bad = ~torch.isfinite(logits)
+    if not bool(bad.any()):
+        return True
+    if logits.dim() < 2:
+        return False
+    forbidden = torch.isneginf(logits).flatten(0, -2).all(0)  # [V]
+    return not bool(forbidden.all()) and not bool(bad[..., ~forbidden].any())
 
 
 def size_of(tensor: Tensor, order: float = math.inf) -> float:
@@ -113,6 +137,18 @@ def is_large(model: nn.Module) -> bool:
     return sum(p.numel() for p in model.parameters()) > LARGE
 
 
+def _described(output: Any) -> str:
+    """What a model gave back, in plain words."""
+    if output is None:
+        return "which is None: forward returns nothing"
+    if inspect.isgenerator(output):
+        return "a generator: forward holds a yield, so nothing has been computed yet"
+    if inspect.iscoroutine(output):
+        return "a coroutine: forward is an async function"
+    keys = ", ".join(map(repr, cast("dict[Any, Any]", output))) if isinstance(output, dict) else ""
+    return f"a {type(cast('object', output)).__name__}" + (f" with the keys {keys}" if keys else "")
+
+
 class Runner:
     """What runs for a subject, and how. `failure` is what its own batch raised, if it did."""
 
@@ -123,8 +159,10 @@ class Runner:
         self.user_model = adapted.model
         self.failure: BaseException | None = None
         self.failed_record: Recording | None = None
+        self.order: Order | None = None  # in which the logits were flattened, where they were
         self.dtype = self.own_dtype if self.is_large else torch.float64
         self._copy: nn.Module | None = None
+        self._state: State | None = None
 
     @cached_property
     def is_large(self) -> bool:
@@ -152,9 +190,17 @@ class Runner:
         # not Module.to: tables of complex rotations stay as they are
         return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
 
+    @property
+    def state(self) -> State:
+        """What the model that is run keeps between its calls."""
+        model = self.model
+        if self._state is None or self._state.model is not model:
+            self._state = State(model)
+        return self._state
+
     def release(self) -> None:
         """Let the copy go (a large model is not kept twice); the next run makes it again."""
-        self._copy = None
+        self._copy = self._state = None
 
     def run(self, batch: Batch, *, train: bool = False, record: bool = True, seed: int = 0) -> Run:
         """One pass without gradients, from random numbers of this seed; recorded unless `record` is False."""
@@ -162,19 +208,36 @@ class Runner:
         model.train(train)
         leaves = self._leaves(batch)
         seed_everything(seed)
-        with torch.no_grad(), default_dtype(self.dtype if self.dtype.is_floating_point else torch.float32):
+        dtype = self.dtype if self.dtype.is_floating_point else torch.float32
+        with torch.no_grad(), default_dtype(dtype), self.state.kept():
             if not record:
                 output = self.adapted.call(model, leaves)
-                return Run(batch, Recording(), output, self._logits(output))
+                return Run(batch, Recording(), output, self.in_rows(self._logits(output), batch))
             with recording(model, leaves) as log:
                 try:
                     output = self.adapted.call(model, leaves)
                 except Exception:
                     self.failed_record = log
                     raise
-                logits = self._logits(output)
-                log.settle(logits)
+                logits = self.settled(log, output, batch)
         return Run(batch, log, output, logits)
+
+    def settled(self, log: Recording, output: Any, batch: Batch) -> Tensor:
+        """While recording: the logits of an output, with an axis for positions, as a value of the record."""
+        logits = self._logits(output)
+        log.settle(logits)
+        known = len(log.ops)
+        logits = self.in_rows(logits, batch)
+        for op in log.ops[known:]:
+            op.frames = ()  # this view is ours, and no line of the user's
+        return logits
+
+    def in_rows(self, scores: Tensor, batch: Batch) -> Tensor:
+        """Flattened logits [B * T, V] as [B, T, V] (or time first, as the inputs are)."""
+        main = self.adapted.main
+        if main is None or self.order is None:
+            return scores
+        return unflattened(scores, self.order, batch.rows, batch.length(main), self.adapted.batch_axis)
 
     def _leaves(self, batch: Batch) -> tuple[Tensor, ...]:
         moved: list[Tensor] = []
@@ -186,5 +249,5 @@ class Runner:
     def _logits(self, output: Any) -> Tensor:
         logits = logits_of(output)
         if logits is None:
-            raise NotApplicable(f"no tensor of scores in the output, a {type(output).__name__}")
+            raise NotApplicable(f"no tensor of scores in the output, {_described(output)}")
         return logits

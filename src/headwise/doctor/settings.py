@@ -80,7 +80,7 @@ class FileSettings:
 
 
 def chooser(select: str | Iterable[str] = (), ignore: str | Iterable[str] = ()) -> Selection:
-    """The checks that these words choose.
+    """The checks that these words choose: in a list, or in one text with commas.
 
     Errors: ConfigError for a word that means no check.
     """
@@ -116,6 +116,18 @@ def check_words(given: Iterable[str], where: str) -> None:
             close = difflib.get_close_matches(tried, everything, n=1)
             hint = f"did you mean {close[0]}?" if close else "headwise explain lists them"
             raise ConfigError(f"{where}: no check is called {word!r}; {hint}")
+
+
+def check_some(given: Iterable[str], where: str, written: object) -> None:
+    """Refuse a selection of nothing: an empty one would run every check, which nobody asked for so.
+
+    Errors: ConfigError.
+    """
+    if not tuple(given):
+        raise ConfigError(
+            f"{where} must name a check: got {written!r}; HW101, HW1 or causal-leak would do, "
+            "and without it every check runs"
+        )
 
 
 @functools.cache
@@ -203,6 +215,8 @@ def _checked(table: Mapping[str, Any], file: Path) -> dict[str, Any]:
                 raise ConfigError(f"{where} must be a list of ids and names: got {value!r}")
             values[key] = words(cast("str | list[str]", value))
             check_words(values[key], where)
+            if key == "select":
+                check_some(values[key], where, cast("object", value))
             continue
         choices = _CHOICES.get(key)
         if choices and value not in choices:

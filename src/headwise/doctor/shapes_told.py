@@ -75,16 +75,15 @@ def failure_of(probe: Probe) -> Failure | None:
     """The failure of the probe's first run; None where it is not about shapes, ids or types of numbers."""
     error = probe.failure
     assert error is not None
-    frames = _frames(error)
+    frames = frames_of(error)
     record = probe.failed_record
     op = record.ops[-1] if record is not None and record.ops and record.error is error else None
     message = (str(error).strip().splitlines() or [""])[0]
     if not is_about_shapes(error, message, op is not None, frames):
         return None
-    own = [f for f in frames if whose(f.frame.f_code.co_filename) == "user"]
-    own = own or [f for f in frames if whose(f.frame.f_code.co_filename) == "library"]
+    own = own_of(frames)
     names = Names.of(probe, record)
-    code, tensors = ("", []) if not own else _on_the_line(own[-1])
+    code, tensors = ("", []) if not own else on_the_line(own[-1])
     if (op is not None and op.name not in {"add", "sub"}) or not tensors:
         seen = _operands(op) if op is not None else []
         if not tensors or not _covers(tensors, seen):
@@ -141,7 +140,7 @@ class At:
     span: tuple[int, int, int, int] | None
 
 
-def _frames(error: BaseException) -> list[At]:
+def frames_of(error: BaseException) -> list[At]:
     """The frames from the call of the model to the failure, without the doctor's own."""
     found: list[At] = []
     trace = error.__traceback__
@@ -155,7 +154,16 @@ def _frames(error: BaseException) -> list[At]:
     return found
 
 
-def _on_the_line(at: At) -> tuple[str, list[tuple[str, Tensor]]]:
+def own_of(frames: list[At]) -> list[At]:
+    """Those of the user's code, or where there are none those of libraries."""
+    by_owner = {
+        owner: [f for f in frames if whose(f.frame.f_code.co_filename) == owner]
+        for owner in ("user", "library")
+    }
+    return by_owner["user"] or by_owner["library"]
+
+
+def on_the_line(at: At) -> tuple[str, list[tuple[str, Tensor]]]:
     """The code that failed, and the tensors it names, in the order in which it names them."""
     line = linecache.getline(at.place.file, at.place.line).strip()
     segment = _segment(at) or line

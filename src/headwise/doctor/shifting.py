@@ -8,7 +8,7 @@ from torch import Tensor
 
 from headwise.doctor.adapt import Stream
 from headwise.doctor.check import Place
-from headwise.doctor.positions import Added, additions, lookup, made_line
+from headwise.doctor.positions import Added, additions, lookup, made_line, table_behind
 from headwise.doctor.probe import Probe, Run
 
 LEAST = 1e-4  # of the table's size; rounding gives 1e-7
@@ -16,11 +16,15 @@ LEAST = 1e-4  # of the table's size; rounding gives 1e-7
 
 @dataclass(frozen=True)
 class Shift:
-    """Words that get other positions when padded: by what share of the table's size, and the line."""
+    """Words that get other positions when padded: by what share of the table's size, and the line.
+
+    is_fixed: the batch is as long as the table has rows; so may every other be, and then nothing shifts.
+    """
 
     added: Added
     by: float
     at: Place | None
+    is_fixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,16 @@ def _shifted(probe: Probe, stream: Stream, left: bool) -> Tested | None:
             held = lookup(added.table)
             source = held[1] if held is not None and held[1].op is not None else added.table
             place = made_line(probe, source) or added.op.place
-            return Tested(short, length, len(own), Shift(added, by, place))
+            return Tested(short, length, len(own), Shift(added, by, place, _is_fixed(probe, stream, added)))
     return Tested(short, length, len(own), None)
+
+
+def _is_fixed(probe: Probe, stream: Stream, added: Added) -> bool:
+    """Is the user's batch as long as the table allows (a row may be kept for padding itself)?"""
+    table = table_behind(added.table)
+    if table.op is not None or table.tensor.dim() < 2:
+        return False
+    return table.shape[-2] - probe.given.batch.length(stream) in {0, 1}
 
 
 def _tells(added: Added) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headwise.doctor.adapt import Adapted, rebuild
-from headwise.doctor.batch import Batch
+from headwise.doctor.batch import Batch, is_left
 
 MANY, ROWS, LENGTH = 1024, 8, 64  # tokens that are examined whole; else so many rows of so many positions
 MANY_LARGE, ROWS_LARGE, LENGTH_LARGE = 64, 3, 16  # for a large model: a recording holds every activation
@@ -31,8 +31,9 @@ def shrink(adapted: Adapted, is_large: bool) -> Adapted:
         return adapted
     main = streams[-1]
     short = {name: min(size, length) for name, size in lengths.items()}
-    chosen = _rows(batch, short, rows)
-    part = batch.take_rows(chosen).cut(short)
+    last = frozenset(s.name for s in streams if (pad := batch.padding(s)) is not None and is_left(pad))
+    chosen = _rows(batch, short, last, rows)
+    part = batch.take_rows(chosen).cut(short, last)
     goal: Any = targets
     if isinstance(targets, Tensor):
         axis = adapted.batch_axis if targets.dim() > 1 else 0
@@ -42,7 +43,8 @@ def shrink(adapted: Adapted, is_large: bool) -> Adapted:
         if targets.dim() >= 2:
             if targets.shape[1 - axis] != lengths[main.name]:
                 return adapted
-            goal = goal.narrow(1 - axis, 0, short[main.name])
+            start = lengths[main.name] - short[main.name] if main.name in last else 0
+            goal = goal.narrow(1 - axis, start, short[main.name])
         goal = goal.clone()
     inputs = rebuild(adapted.subject.inputs, list(part.leaves))
     return replace(
@@ -50,7 +52,7 @@ def shrink(adapted: Adapted, is_large: bool) -> Adapted:
     )
 
 
-def _rows(batch: Batch, lengths: dict[str, int], most: int) -> list[int]:
+def _rows(batch: Batch, lengths: dict[str, int], last: frozenset[str], most: int) -> list[int]:
     """Rows of the part: by turns those with the most padding in it and those with the least."""
     count = batch.rows
     if count <= most:
@@ -59,7 +61,8 @@ def _rows(batch: Batch, lengths: dict[str, int], most: int) -> list[int]:
     for stream in batch.adapted.streams:
         found = batch.padding(stream)
         if found is not None:
-            pads += found[:, : lengths[stream.name]].float().sum(1)
+            size = lengths[stream.name]
+            pads += (found[:, -size:] if stream.name in last else found[:, :size]).float().sum(1).cpu()
     order = sorted(range(count), key=lambda row: (-float(pads[row]), row))
     taken = [order[place // 2] if place % 2 == 0 else order[-1 - place // 2] for place in range(most)]
     return sorted(taken)

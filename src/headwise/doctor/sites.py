@@ -24,7 +24,7 @@ from headwise.doctor.trace import Op, Recording, Value
 
 __all__ = [
     "HIDDEN", "REACH", "Site", "attention_sites", "constant", "factor_before", "follow", "is_product",
-    "matrices", "softmaxes",
+    "matrices", "softmaxes", "upstream",
 ]  # fmt: skip
 
 SOFTMAXES = {"_softmax", "_safe_softmax"}
@@ -139,13 +139,6 @@ class Site:
     def place(self) -> Place | None:
         return self.softmax.place
 
-    @property
-    def rows_sum_to_one(self) -> bool:
-        """Does each query's distribution over the keys sum to one?"""
-        total = self.weights.sum(-1)
-        near = (total - 1).abs() < 1e-3
-        return bool((near | (total.abs() < 1e-9) | total.isnan()).all())
-
 
 def attention_sites(record: Recording) -> list[Site]:
     """Every attention of the recording, in order."""
@@ -249,6 +242,18 @@ def matrices(op: Op) -> tuple[Value, Value]:
 
 def is_product(op: Op) -> bool:
     return op.name in {"bmm", "mm", "baddbmm", "addmm", "mv", "addmv"}
+
+
+def upstream(value: Value) -> Iterator[Op]:
+    """The operations that made a value, the last first: back along the largest operand the inputs reach."""
+    for _ in range(REACH):
+        op = value.op
+        if op is None:
+            return
+        yield op
+        if not op.inputs:
+            return
+        value = max(op.inputs, key=lambda v: v.tensor.numel() if v.sources else -1)
 
 
 def _forward(weight: Value) -> tuple[tuple[Op, ...], Op, int] | None:

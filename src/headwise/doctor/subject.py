@@ -21,7 +21,8 @@ class Subject:
     kind: "decoder" (causal), "encoder", "encoder-decoder"; where None, shifted targets, `generate` or a
         second input decide, and where nothing decides the checks that need it are not applicable.
     pad_id: the id that fills rows up, None where there is none.
-    targets: what the loss compares the output with; loss: callable(output, targets) -> scalar.
+    targets: what the loss compares the output with; loss: callable(output, targets) -> scalar. Where the
+        inputs hold labels and the output a loss of them, both are found.
     optimizer: made with the model's parameters; a wrapper that holds one and has a `step` will do.
     generate: callable(model, prompt_ids, n_new) -> ids [B, T + n_new].
     train_step: callable(model, optimizer, batch) -> loss, the user's own step; batch is (inputs, targets).

@@ -8,15 +8,19 @@ import gc
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes  # pyright: ignore[reportPrivateUsage]
+from torch.utils._pytree import tree_map
 
 from headwise.doctor.adapt import logits_of, twin
 from headwise.doctor.batch import Batch
 from headwise.doctor.check import NotApplicable
-from headwise.doctor.runner import Runner, size_of
+from headwise.doctor.outputs import keep_slope, on_the_way, slope
+from headwise.doctor.runner import Run, Runner, size_of
 from headwise.doctor.trace import Recording, Value, recording
 from headwise.doctor.untouched import default_dtype, seed_everything
 
@@ -34,19 +38,94 @@ class Gradients:
     by_parameter: dict[str, Tensor | None]
 
 
+@dataclass(frozen=True, eq=False)
+class Stop:
+    """The exception at which a training step of the user's stops, and what reached the loss.
+
+    phase: the loss itself, the backward pass, or the optimizer's step.
+    """
+
+    phase: Literal["loss", "backward", "step"]
+    error: Exception
+    output: Any
+    targets: Any
+
+
 class Trainer(Runner):
-    """What needs the user's loss, or a copy to train. See Probe."""
+    """What needs the user's loss, or a copy to train. See Probe.
+
+    given: the run of the user's own batch.
+    """
+
+    given: Run
 
     def loss(self, output: Any, targets: Any = None) -> Tensor:
         """The user's loss of an output against the user's targets (or others)."""
         assert self.subject.loss is not None
         goal = self._targets() if targets is None else targets
-        scores = logits_of(output)
-        if isinstance(goal, Tensor) and scores is not None:
-            wide = goal.is_floating_point() and scores.is_floating_point()
-            goal = goal.to(scores.device, scores.dtype if wide else goal.dtype)
-        value = self.subject.loss(output, goal)
+        if self._loss_wants_own_type:
+            output = _narrowed(output, self.own_dtype)
+        value = self.subject.loss(output, _beside(goal, output))
         return value.mean() if isinstance(value, Tensor) and value.dim() else value
+
+    @cached_property
+    def stop(self) -> Stop | None:
+        """Where the first step of the user's training stops with an exception; None where it does not.
+
+        A copy in its own precision takes it, in train mode. A large model is asked for its loss alone.
+        """
+        if self.subject.loss is None or self.subject.targets is None:
+            return None
+        targets, given = self._targets(), Batch.given(self.adapted)
+        if self.is_large:
+            error = self._raised(self.given.output, targets)
+            return Stop("loss", error, self.given.output, targets) if error is not None else None
+        with self.training_copy() as (model, optimizer), torch.enable_grad():
+            try:
+                leaves = [leaf.to(self.device or leaf.device, copy=True) for leaf in given.leaves]
+                output = self.adapted.call(model, tuple(leaves))
+            except Exception:
+                return None  # that training mode alone fails, and how, training_pass tells
+            phase: Literal["loss", "backward", "step"] = "loss"
+            try:
+                loss = self.subject.loss(output, _beside(targets, output) if self.device else targets)
+                phase = "backward"
+                if isinstance(loss, Tensor) and loss.requires_grad:  # pyright: ignore[reportUnnecessaryIsInstance]
+                    torch.autograd.backward(loss.sum())
+                phase = "step"
+                if optimizer is not None and any(
+                    p.grad is not None and p.grad.is_sparse for p in model.parameters()
+                ):
+                    optimizer.step()  # not all optimizers take sparse gradients
+            except Exception as error:
+                return Stop(phase, error, output, targets)
+        return None
+
+    def _refuse_stops(self, *phases: str) -> None:
+        """Raise NotApplicable where training is known to stop so early."""
+        if self.stop is not None and self.stop.phase in phases:
+            words = {"loss": "the loss", "backward": "the backward pass", "step": "the optimizer's step"}
+            raise NotApplicable(f"{words[self.stop.phase]} stops with an exception (see training-stops)")
+
+    def _raised(self, output: Any, targets: Any) -> Exception | None:
+        assert self.subject.loss is not None
+        try:
+            self.subject.loss(
+                _each_tensor(output, Tensor.clone), _beside(targets, output)
+            )  # it may write to them
+        except Exception as error:
+            return error
+        return None
+
+    @cached_property
+    def _loss_wants_own_type(self) -> bool:
+        """Does the loss refuse scores in double precision, as one with weights of classes in float32 does?"""
+        if self.dtype == self.own_dtype:
+            return False
+        wide, narrow = self.given.output, _narrowed(self.given.output, self.own_dtype)
+        with _disable_current_modes(), torch.no_grad():  # it may be asked while something is recorded
+            refused = isinstance(self._raised(wide, self._targets()), RuntimeError)
+            return refused and self._raised(narrow, self._targets()) is None
 
     def _targets(self) -> Any:
         """The user's targets, for a loss that may write to them (labels set to -100 in place)."""
@@ -54,6 +133,7 @@ class Trainer(Runner):
 
     def gradients(self) -> Gradients:
         """The user's loss on the user's batch, backwards, in train mode. Needs "loss"."""
+        self._refuse_stops("loss", "backward")
         if self._gradients is None:
             self._gradients = self._backward()
         return self._gradients
@@ -63,35 +143,34 @@ class Trainer(Runner):
     def _backward(self) -> Gradients:
         model = self.model
         model.train()
-        moving = [(b, b.detach().clone()) for b in model.buffers()]  # running statistics change in train mode
         for p in model.parameters():
             p.grad = None
         seed_everything()
-        with torch.enable_grad(), default_dtype(self.dtype):
+        with torch.enable_grad(), default_dtype(self.dtype), self.state.kept():
             output = self.adapted.call(model, self._leaves(Batch.given(self.adapted)))
             logits = self._logits(output)
-            if logits.requires_grad:
-                logits.retain_grad()
+            keep_slope(logits)
             loss = self.loss(output)
             if loss.requires_grad:
                 torch.autograd.backward(loss)
-        grads = {name: p.grad for name, p in model.named_parameters()}
+        grads = {name: dense(p.grad) for name, p in model.named_parameters()}
         if self.is_large:  # no room to keep them: their norms tell as much
             grads = {
                 n: None if g is None else torch.tensor(size_of(g, 2), dtype=g.dtype) for n, g in grads.items()
             }
-        by_logit = logits.grad if logits.requires_grad else None
-        result = Gradients(float(loss.detach()), logits.detach(), by_logit, grads)
+        by_logit, given = slope(logits), Batch.given(self.adapted)
+        by_logit = None if by_logit is None else self.in_rows(by_logit, given)
+        result = Gradients(float(loss.detach()), self.in_rows(logits.detach(), given), by_logit, grads)
         for p in model.parameters():
             p.grad = None
-        with torch.no_grad():
-            for buffer, was in moving:
-                buffer.copy_(was)
         model.eval()
         return result
 
     def recorded_loss(self) -> tuple[Recording, Value, Value | None]:
-        """The pass and its loss recorded: (recording, loss, logits), on the user's batch in eval mode."""
+        """The pass and its loss recorded: (recording, loss, logits), on the user's batch in eval mode.
+
+        The logits are as the loss reads them: flattened, where the model flattens them.
+        """
         if self._recorded_loss is None:
             model = self.model
             model.eval()
@@ -102,6 +181,7 @@ class Trainer(Runner):
             with (
                 torch.no_grad(),
                 default_dtype(self.dtype),
+                self.state.kept(),
                 recording(model, leaves, also=also) as log,
             ):
                 output = self.adapted.call(model, leaves)
@@ -111,7 +191,7 @@ class Trainer(Runner):
             value = log.value_of(loss) if isinstance(loss, Tensor) else None  # pyright: ignore
             if value is None:
                 raise NotApplicable("the loss is no tensor computed from the output")
-            self._recorded_loss = (log, value, log.value_of(logits))
+            self._recorded_loss = (log, value, on_the_way(log, log.value_of(logits), value))
         return self._recorded_loss
 
     _recorded_loss: tuple[Recording, Value, Value | None] | None = None
@@ -147,6 +227,7 @@ class Trainer(Runner):
         """
         losses: list[float] = []
         given = Batch.given(self.adapted)
+        self._refuse_stops("loss", "backward", *(["step"] if optimizer is None else []))
 
         def leaves() -> tuple[Tensor, ...]:  # a model may write to its inputs
             return tuple(leaf.to(self.device or leaf.device, copy=True) for leaf in given.leaves)
@@ -172,6 +253,33 @@ class Trainer(Runner):
             with torch.no_grad():
                 losses.append(float(self.loss(self.adapted.call(model, leaves()))))
         return losses
+
+
+def dense(grad: Tensor | None) -> Tensor | None:
+    """A gradient with a number for every weight: that of nn.Embedding(sparse=True) holds the rows in use."""
+    return grad.to_dense() if grad is not None and grad.is_sparse else grad
+
+
+def _beside(targets: Any, output: Any) -> Any:
+    """The targets on the device of the scores, and in their precision where they are no labels."""
+    scores = logits_of(output)
+    if not isinstance(targets, Tensor) or scores is None:
+        return targets
+    wide = targets.is_floating_point() and scores.is_floating_point()
+    return targets.to(scores.device, scores.dtype if wide else targets.dtype)
+
+
+def _narrowed(output: Any, dtype: torch.dtype) -> Any:
+    """The same output with its floating-point tensors in this type."""
+
+    return _each_tensor(output, lambda held: held.to(dtype) if held.is_floating_point() else held)
+
+
+def _each_tensor(output: Any, to: Callable[[Tensor], Tensor]) -> Any:
+    def one(held: Any) -> Any:
+        return to(held) if isinstance(held, Tensor) else held
+
+    return tree_map(one, output)
 
 
 def _without_dropout(model: nn.Module) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headwise.doctor.positions import FACTORS, STEPS, by_content, making_steps, root, varies
+from headwise.doctor.positions import FACTORS, STEPS, by_content, making_steps, table_behind, varies
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import Site, is_product, matrices
 from headwise.doctor.trace import Op, Value
@@ -92,7 +92,7 @@ def _by_position(probe: Probe, op: Op, factor: Value) -> str:
 
 def _is_wave(probe: Probe, factor: Value) -> bool:
     names = {op.name for value in probe.base.record.ancestors([factor]) if (op := value.op) is not None}
-    names |= {op.removeprefix("aten.").split(".")[0] for _, op in making_steps(probe, root(factor))}
+    names |= {op.removeprefix("aten.").split(".")[0] for _, op in making_steps(probe, table_behind(factor))}
     return bool(names & {"sin", "cos", "polar"})
 
 
@@ -165,7 +165,7 @@ def matrices_of(probe: Probe, turned: Turned, at: Tensor) -> Tensor | None:
         return None
     columns: list[Tensor] = []
     for feature in range(start.shape[-1]):
-        one = torch.zeros(start.shape[-1], dtype=start.tensor.dtype)
+        one = start.tensor.new_zeros(start.shape[-1])
         one[feature] = 1
         (out,) = probe.base.record.replay({start: one.expand(start.shape).contiguous()}, [turned.operand])
         columns.append(Site.take(out, at)[0])
@@ -175,7 +175,7 @@ def matrices_of(probe: Probe, turned: Turned, at: Tensor) -> Tensor | None:
     if held.shape[1] != held.shape[2]:
         return None
     first = held[0].abs().argmax(0)  # at position 0 nothing is turned: each feature in its place
-    if bool((first.sort().values == torch.arange(len(first))).all()):
+    if bool((first.sort().values == torch.arange(len(first), device=first.device)).all()):
         held = held[:, first]
     return held
 
@@ -201,7 +201,7 @@ def fault(held: Tensor) -> Wrong | None:
     """Why matrices [T, Dh, Dh] turn no vector: they change its length with the position."""
     grams = held.mT @ held
     sizes = grams.diagonal(dim1=-2, dim2=-1).mean(-1)
-    unit = torch.eye(held.shape[-1], dtype=held.dtype)
+    unit = torch.eye(held.shape[-1], dtype=held.dtype, device=held.device)
     if float((grams / sizes[:, None, None] - unit).abs().max()) < 1e-2:
         return None
     place = int((held - held[:1]).abs().flatten(1).amax(1).argmax())

@@ -190,7 +190,7 @@ def in_products(record: Recording) -> list[InProduct]:
         if operands is None:
             continue
         for mine, other in (operands, operands[::-1]):
-            leaf = root(mine)
+            leaf = behind_moves(mine)
             if (
                 leaf.op is None
                 and leaf.name.startswith("parameter ")
@@ -211,7 +211,7 @@ def factors(op: Op) -> tuple[Value, Value] | None:
     return (pair[0], pair[1]) if len(pair) == 2 else None
 
 
-def root(value: Value) -> Value:
+def behind_moves(value: Value) -> Value:
     """The value behind views, transposes and copies."""
     while value.op is not None and (value.op.moves or value.op.name == "update") and value.op.inputs:
         value = value.op.inputs[0]

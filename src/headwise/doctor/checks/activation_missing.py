@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import torch
 
 from headwise.doctor.blame import callers, related
-from headwise.doctor.blocks import SubLayer, blocks
+from headwise.doctor.blocks import blocks
 from headwise.doctor.check import Found, NotApplicable, Tried, check
 from headwise.doctor.flow import data_of
 from headwise.doctor.norms import like_noise, written_at
 from headwise.doctor.probe import Probe
+from headwise.doctor.sub_layers import SubLayer
 
 
 @check(

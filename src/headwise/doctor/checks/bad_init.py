@@ -18,12 +18,12 @@ from headwise.doctor.probe import Probe
 from headwise.doctor.trace import Value
 from headwise.doctor.weights import (
     InProduct,
+    behind_moves,
     drawn,
     factors,
     heads_of,
     in_products,
     parents,
-    root,
     written_at,
 )
 
@@ -131,7 +131,7 @@ def _scoring(probe: Probe) -> set[str]:
 
 def _makers(value: Value) -> set[str]:
     """The weights in the products that a value comes from by moves and element-wise steps."""
-    leaves = [root(v) for op in heads_of(value) for v in factors(op) or ()]
+    leaves = [behind_moves(v) for op in heads_of(value) for v in factors(op) or ()]
     return {leaf.name.removeprefix("parameter ") for leaf in leaves if leaf.name.startswith("parameter ")}
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-
 from headwise.doctor.batch import Batch
 from headwise.doctor.blame import callers, related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
@@ -19,6 +17,7 @@ from headwise.doctor.decoding import (
     text_of,
 )
 from headwise.doctor.probe import Probe
+from headwise.doctor.runner import is_finite
 
 
 @check(
@@ -30,7 +29,7 @@ from headwise.doctor.probe import Probe
 )
 def batch_changes_answer(probe: Probe) -> Iterator[Found | Tried]:
     refuse_chance(probe.base.record)
-    if not bool(torch.isfinite(probe.given.logits).all()):
+    if not is_finite(probe.given.logits):
         raise NotApplicable("the logits of the batch are not finite (see first-nan)")
     forward = _forward(probe)
     if isinstance(forward, Found):
@@ -46,6 +45,8 @@ def _forward(probe: Probe) -> Found | Tried:
     """Rows of the user's batch, with their own padding, alone and together."""
     batch = Batch.given(probe.adapted)
     base = probe.given
+    if base.logits.dim() == 0:
+        raise NotApplicable("the output is one number for the whole batch")
     axis = probe.adapted.batch_axis if base.logits.dim() > 1 and probe.is_sequence else 0
     rows = batch.rows
     if rows < 2 or base.logits.shape[axis] != rows:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from headwise.doctor.blame import callers, constructed, mixing_op, related
 from headwise.doctor.check import Found, NotApplicable, Place, Tried, check
 from headwise.doctor.probe import Probe, differs
+from headwise.doctor.runner import gap
 from headwise.doctor.trace import Op, Value
 
 
@@ -96,7 +97,7 @@ def _changed(probe: Probe, row: int) -> list[float]:
     before = probe.base.logits
     if after.shape != before.shape:
         return [0.0] * probe.batch.rows
-    there, by = _by_row(probe, differs(before, after, probe.eps)), _by_row(probe, (before - after).abs())
+    there, by = _by_row(probe, differs(before, after, probe.eps)), _by_row(probe, gap(before, after))
     assert there is not None and by is not None
     return [float(by[r].max()) if bool(there[r].any()) else 0.0 for r in range(probe.batch.rows)]
 
@@ -117,9 +118,9 @@ def _smoothly(probe: Probe, row: int) -> bool:
         ]
         for value in [op.out] if op.name == "embedding" and bits else reads:
             held = probe.rows_seen.get(value.index)
-            mine = torch.ones(value.shape, dtype=torch.bool) if held is None else held == 1 << row
+            mine = torch.ones_like(value.tensor, dtype=torch.bool) if held is None else held == 1 << row
             if held is None and value.op is None:
-                mine = torch.zeros(value.shape, dtype=torch.bool)
+                mine = torch.zeros_like(value.tensor, dtype=torch.bool)
                 mine.select(probe.adapted.batch_axis if mine.dim() > 1 else 0, row).fill_(True)
             step = 1e-4 * float(value.tensor.double().std() or 1.0)
             drawn = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.tensor)
@@ -172,7 +173,7 @@ def _is_split(probe: Probe, value: Value) -> bool:
     held = probe.rows_seen.get(value.index)
     if held is None:
         return False
-    single = torch.tensor([1 << row for row in range(probe.batch.rows)])
+    single = held.new_tensor([1 << row for row in range(probe.batch.rows)])
     if not bool(torch.isin(held, single).all()):
         return False
     return sum(bool((held.narrow(axis, 0, 1) != held).any()) for axis in range(held.dim())) > 1

@@ -28,8 +28,7 @@ def cache_mismatch(probe: Probe) -> Iterator[Found | Tried]:
         yield Tried(f"compared {told.steps} cached steps with the uncached pass")
         return
     yield Found(
-        f"fed token {wrong.count} alone, with the {wrong.count - 1} before it in the cache, the model gives "
-        f"scores that differ by {wrong.by:.2g} of their spread from those of the uncached pass: {wrong.what}",
+        wrong.evidence,
         at=wrong.at,
         module=wrong.module,
         related=tuple(related(wrong.others, "it takes part in the cached step", wrong.at)),

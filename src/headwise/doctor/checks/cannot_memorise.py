@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from torch import nn
@@ -11,7 +12,8 @@ from headwise.doctor.check import Found, NotApplicable, Place, Tried, check
 from headwise.doctor.checks.learning_rate_too_high import curves
 from headwise.doctor.losses import loss_lines
 from headwise.doctor.probe import Probe
-from headwise.doctor.rehearsal import Course, long, own, tame
+from headwise.doctor.rehearsal import Course, long, own, still, tame
+from headwise.doctor.sites import is_product, upstream
 from headwise.doctor.weights import named
 
 # Healthy models lose 20 to 90 % of the first loss in the short rehearsal. What lost less than half is given
@@ -30,13 +32,15 @@ QUICK, LEAST, FLOOR = 0.5, 0.08, 0.45
 def cannot_memorise(probe: Probe) -> Iterator[Found | Tried]:
     if probe.is_large:
         raise NotApplicable("the model is too large to rehearse for long")
-    course = own(probe) if probe.subject.optimizer is not None else tame(probe)
+    refused = probe.stop is not None and probe.stop.phase == "step"
+    course = own(probe) if probe.subject.optimizer is not None and not refused else tame(probe)
     if course.fell > QUICK or course.start < 0.05:
         yield Tried(f"{len(course.losses) - 1} steps on one batch took {course.fell:.0%} off the loss")
         return
     patient = long(probe)
     stuck = patient.end > FLOOR * patient.start and _is_flat(patient)
-    noisy = not stuck and max(course.fell, tame(probe).fell) < LEAST and patient.fell > QUICK
+    slow = max(course.fell, tame(probe).fell)
+    noisy = not stuck and slow < LEAST and patient.fell > QUICK and still(probe).fell > 2 * slow
     if not stuck and not noisy:
         yield Tried(f"{len(patient.losses) - 1} steps on one batch took {patient.fell:.0%} off the loss")
         return
@@ -80,12 +84,5 @@ def _dropout(probe: Probe) -> tuple[Place | None, str]:
 def _squeeze(probe: Probe) -> Place | None:
     """The line of what stands between the last product and the logits, if anything does."""
     _, _, value = probe.recorded_loss()
-    place = None
-    for _ in range(12):
-        op = value.op if value is not None else None
-        if op is None or op.name in {"mm", "addmm", "bmm", "baddbmm"}:
-            return place
-        if op.pointwise and callers(op):
-            place = place or callers(op)[0]
-        value = max(op.inputs, key=lambda v: v.tensor.numel() if v.sources else -1)
-    return None
+    between = itertools.takewhile(lambda op: not is_product(op), upstream(value) if value else ())
+    return next((callers(op)[0] for op in between if op.pointwise and callers(op)), None)

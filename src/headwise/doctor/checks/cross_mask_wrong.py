@@ -74,4 +74,4 @@ def _triangular(site: Site) -> bool:
     if min(rows, columns) < 3:
         return False
     gone = hidden(site)
-    return any(torch.equal(gone, later(rows, columns, by).expand_as(gone)) for by in (0, -1))
+    return any(torch.equal(gone, later(rows, columns, by, gone.device).expand_as(gone)) for by in (0, -1))

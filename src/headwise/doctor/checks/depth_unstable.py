@@ -9,12 +9,13 @@ from collections.abc import Iterator
 import torch
 
 from headwise.doctor.blame import callers, related
-from headwise.doctor.blocks import Blocks, SubLayer, blocks
+from headwise.doctor.blocks import Blocks, blocks
 from headwise.doctor.check import Found, NotApplicable, Picture, Tried, check
 from headwise.doctor.flow import weight_name
 from headwise.doctor.graph import Value
 from headwise.doctor.norms import like_noise, rms
 from headwise.doctor.probe import Probe
+from headwise.doctor.sub_layers import SubLayer
 from headwise.doctor.untouched import default_dtype, seed_everything
 
 LEAST_DEPTH = 4

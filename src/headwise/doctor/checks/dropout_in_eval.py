@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from headwise.doctor.blame import callers, related
-from headwise.doctor.check import Found, Tried, check
+from headwise.doctor.check import Found, NotApplicable, Tried, check
 from headwise.doctor.probe import Moved, Probe
 from headwise.doctor.trace import Op
 
@@ -26,6 +26,11 @@ def dropout_in_eval(probe: Probe) -> Iterator[Found | Tried]:
     if not bool(moved.logits.any()):
         yield Tried("ran the batch twice in eval mode from different random numbers")
         return
+    if bool(Moved(probe.base, probe.run(probe.batch), probe.eps).logits.any()):
+        raise NotApplicable(
+            "the same batch from the same random numbers gives other outputs too: the model keeps something "
+            "between its calls"
+        )
     op = _first(probe, moved)
     lines = callers(op) if op is not None else []
     place = lines[0] if lines else None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwise.doctor.blame import constructed, made_places, related
-from headwise.doctor.check import Found, NotApplicable, Tried, check
-from headwise.doctor.positions import first_sums, in_library, is_fixed, root, size
+from headwise.doctor.blame import related
+from headwise.doctor.check import Found, Tried, check
+from headwise.doctor.positions import in_library, is_fixed, sizes, token_lines
 from headwise.doctor.probe import Probe
 
 # The paper's embedding gives 1 to 1.4, nn.Embedding's own N(0, 1) 1.4, xavier times sqrt(d_model) up to 1.6;
@@ -29,12 +29,9 @@ MOST_LEARNED = 100.0
     quick=True,
 )
 def embedding_swamps_positions(probe: Probe) -> Iterator[Found | Tried]:
-    sums = first_sums(probe)
-    if not sums:
-        raise NotApplicable("no position table is added to token embeddings")
     tried: list[str] = []
-    for added in sums:
-        tokens, positions = size(added.token.tensor), size(added.shown)
+    for each in sizes(probe):
+        added, tokens, positions = each.added, each.tokens, each.positions
         if positions < 1e-12:
             continue
         ratio = tokens / positions
@@ -42,10 +39,6 @@ def embedding_swamps_positions(probe: Probe) -> Iterator[Found | Tried]:
         most = MOST if is_fixed(probe, added.table) else MOST_LEARNED
         if ratio > most:
             scaled = added.token.op
-            words = root(added.token)
-            table = (
-                constructed(probe, words.name.partition(" ")[2].rpartition(".")[0]) if words.trained else None
-            )
             place = scaled.place if scaled is not None and scaled.name in {"mul", "mul_"} else added.op.place
             yield Found(
                 f"where they are added, the token embeddings have a root mean square of {tokens:.2g} and the "
@@ -54,9 +47,7 @@ def embedding_swamps_positions(probe: Probe) -> Iterator[Found | Tried]:
                 at=place,
                 module=added.op.module,
                 related=tuple(
-                    related(
-                        [added.op.place, table, *made_places(probe, words)], "it is added or made here", place
-                    )
+                    related([added.op.place, *token_lines(probe, added)], "it is added or made here", place)
                 ),
                 severity="note" if in_library(added.op) else None,
             )

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwise.doctor.blame import callers, related
-from headwise.doctor.blocks import Blocks, SubLayer, blocks
+from headwise.doctor.blocks import Blocks, blocks
 from headwise.doctor.check import Found, NotApplicable, Tried, check
 from headwise.doctor.flow import weight_of
-from headwise.doctor.graph import Op
+from headwise.doctor.graph import Op, Value
 from headwise.doctor.norms import norms, rms
 from headwise.doctor.probe import Probe
+from headwise.doctor.sites import softmaxes
+from headwise.doctor.sub_layers import SubLayer
+
+# Learned latents that read the words start as small as they were drawn, and some designs leave them so.
+GROWTH = 1.5
 
 
 @check(
@@ -34,11 +39,13 @@ def final_norm_missing(probe: Probe) -> Iterator[Found | Tried]:
             continue
         first = next(layer for layer in found.layers if layer.stream == stream and layer.skip is not None)
         assert first.skip is not None
+        before, after = rms(first.skip.tensor), rms(last.sum.out.tensor)
         yield Found(
             f"after {found.depth(stream)} pre-norm blocks a projection reads the sum without a norm: its "
-            f"size went from {rms(first.skip.tensor):.2g} to {rms(last.sum.out.tensor):.2g}",
+            f"size went from {before:.2g} to {after:.2g}",
             at=reader.place,
             module=reader.module,
+            severity="note" if after < GROWTH * before and _of_latents(probe, first.skip) else None,
             related=tuple(
                 related([*callers(reader)[1:], last.sum.place], "the last sum is made here", reader.place)
             ),
@@ -53,6 +60,12 @@ def _is_pre_norm(found: Blocks, stream: str) -> bool:
     return bool(layers) and all(
         layer.before is not None and not found.is_normed_after(layer) for layer in layers[:-1]
     )
+
+
+def _of_latents(probe: Probe, value: Value) -> bool:
+    """Does the stack work on learned latents that have read the words, rather than on the words?"""
+    before = probe.base.record.ancestors([value])
+    return any(weight in before for _, _, weight in softmaxes(probe.base.record))
 
 
 def _raw_reader(found: Blocks, last: SubLayer) -> Op | None:

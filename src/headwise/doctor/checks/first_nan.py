@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import torch
 
 from headwise.doctor.backward import Bad, forward_origin, training_pass
-from headwise.doctor.blame import related
-from headwise.doctor.check import Found, NotApplicable, Tried, check
+from headwise.doctor.blame import constructed, made_places, related
+from headwise.doctor.check import Found, NotApplicable, Place, Tried, check
 from headwise.doctor.probe import Probe
+from headwise.doctor.trace import Value
 
 
 @check(
@@ -40,28 +41,40 @@ def first_nan(probe: Probe) -> Iterator[Found | Tried]:
     if bad is None:
         yield Tried(tried + ": every number finite")
         return
+    made, module = _made(probe, bad.leaf) if bad.leaf is not None else (None, bad.module)
     where = {"forward": "in the forward pass", "loss": "in the loss", "backward": "on the way back"}[
         bad.phase
     ]
     if bad.name in {"_softmax", "_safe_softmax"} and bad.phase == "forward":
         fix = "Let every query see one key at least (itself, say), or fill with finfo.min and not with -inf."
+    elif made is not None:
+        fix = "Draw or load it again, with finite numbers: these were there before the pass."
     else:
         fix = ""
     # where an operation overflowed, that is the cause, and the operation that made NaN of it the consequence
     began = f"; {bad.began}" if bad.began else ""
     overflowed = bad.before if bad.before is not None and not bad.is_filled else None
-    place = overflowed or bad.place
+    place = overflowed or made or bad.place
     yield Found(
         f"{where}, {bad.evidence}{began}",
         at=place,
-        module=bad.module,
+        module=module,
         related=(
             *related([bad.before], "the infinity comes from here", place),
             *related([bad.place] if overflowed is not None else [], "it becomes NaN here", place),
+            *related([bad.place] if made is not None else [], "it is first used here", place),
             *related(bad.callers[1:], "called from here", place),
         ),
         fix=fix,
     )
+
+
+def _made(probe: Probe, leaf: Value) -> tuple[Place | None, str]:
+    """Where what holds it was last drawn, else where its module was constructed; and that module."""
+    kind, _, name = leaf.name.partition(" ")
+    places = made_places(probe, leaf)
+    module = name.rpartition(".")[0] if kind in {"parameter", "buffer"} else ""
+    return (places[0] if places else constructed(probe, module)), module
 
 
 def _in_evaluation(probe: Probe) -> Bad | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headwise.doctor.blame import made_places, related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
 from headwise.doctor.order import order_enters
-from headwise.doctor.positions import Added, additions, is_fixed, lookup, made_line, root
+from headwise.doctor.positions import Added, additions, is_fixed, lookup, made_line, table_behind
 from headwise.doctor.probe import Probe
 
 
@@ -33,7 +33,7 @@ def learned_positions_constant(probe: Probe) -> Iterator[Found | Tried]:
         held = lookup(added.table)
         place = made_line(probe, held[1]) if held is not None and held[1].op is not None else None
         if place is None:
-            made = made_places(probe, root(added.table)) if added.has_own_time else []
+            made = made_places(probe, table_behind(added.table)) if added.has_own_time else []
             place = next(iter(made), None) or (added.table.op or added.op).place
         yield Found(
             f"all {added.shown.shape[added.time_axis]} positions of the {added.stream.name} get the same "
@@ -56,13 +56,13 @@ def _unread(probe: Probe, added: Added) -> int | None:
     if added.varies_in_time or added.varies_in_batch:
         return None
     if not bool(added.table.tensor.any()):  # zeros are to be learned, where they can be
-        leaf = root(added.table)
+        leaf = table_behind(added.table)
         frozen = leaf.name.startswith("parameter") and added.has_own_time and is_fixed(probe, added.table)
         return len(added.by_position) if frozen else None
     length = max(probe.given.batch.length(added.stream), added.shown.shape[added.time_axis])
     width = added.shown.shape[-1]
     held = lookup(added.table)
-    table = held[0] if held is not None else root(added.table)
+    table = held[0] if held is not None else table_behind(added.table)
     if table.op is not None and held is None:
         return len(added.by_position) if added.has_own_time else None
     if table.tensor.dim() < 2 or table.shape[-1] != width:

@@ -19,6 +19,7 @@ from headwise.doctor.decoding import (
 )
 from headwise.doctor.positions import in_library
 from headwise.doctor.probe import Probe
+from headwise.doctor.runner import is_finite
 from headwise.doctor.shifting import shifted
 from headwise.doctor.sites import Site
 
@@ -39,7 +40,7 @@ def left_padding_changes_answer(probe: Probe) -> Iterator[Found | Tried]:
     if pad is None or not bool(pad[:, 0].any()) or bool(pad[:, -1].any()):
         raise NotApplicable("no row of the batch is padded on the left")
     refuse_chance(probe.base.record)
-    if not bool(torch.isfinite(probe.given.logits).all()):
+    if not is_finite(probe.given.logits):
         raise NotApplicable("the logits of the batch are not finite (see fully-masked-row-nan)")
     if probe.length < 5:
         raise NotApplicable("the batch is too short to be padded")
@@ -70,6 +71,9 @@ def _forward(probe: Probe) -> Found | Tried:
     tested = shifted(probe, probe.main, left=True)
     made = [line for _, mask in site.masks for line in origin(probe, mask)] if site is not None else []
     place = applied_at(site) if site is not None else None
+    fixed = tested is not None and tested.shift is not None and tested.shift.is_fixed
+    if fixed and probe.subject.generate is not None:
+        return Tried(f"the forward pass takes rows of {length} or more, padded, as the table of positions is")
     if tested is not None and tested.shift is not None:  # the positions are to blame before the mask is
         place, made = tested.shift.at, [tested.shift.added.op.place, place]
     return Found(
@@ -78,7 +82,7 @@ def _forward(probe: Probe) -> Found | Tried:
         at=place,
         module=site.module if site is not None else "",
         related=tuple(related(made, "mask or positions are made here", place)),
-        severity=_severity(probe, site),
+        severity="note" if fixed else _severity(probe, site),
     )
 
 

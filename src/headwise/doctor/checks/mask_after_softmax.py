@@ -8,7 +8,7 @@ import torch
 
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
-from headwise.doctor.masks import cut_after, later
+from headwise.doctor.masks import LETS_THROUGH, cut_after, later
 from headwise.doctor.padded import padded
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import Site
@@ -20,13 +20,9 @@ from headwise.doctor.sites import Site
     why="Hidden places still take their share of the softmax: rows no longer sum to one.",
     fix="Mask the scores with -inf before the softmax instead of multiplying the weights by zero after it.",
     needs={"sites"},
-    explains={
-        "causal-leak", "causal-missing-in-one-layer", "padding-attended", "padding-pooled",
-        "cross-mask-missing",
-        "batch-changes-answer", "left-padding-changes-answer", "cache-mismatch",
-    },
+    explains=LETS_THROUGH,
     quick=True,
-)  # fmt: skip
+)
 def mask_after_softmax(probe: Probe) -> Iterator[Found | Tried]:
     looked = 0
     for site, places, what in _hidden_places(probe):
@@ -51,7 +47,8 @@ def _hidden_places(probe: Probe) -> Iterator[tuple[Site, torch.Tensor, str]]:
     for site in probe.sites:
         _, rows, columns = site.shape
         if rows == columns >= 3:
-            yield site, later(rows, columns).expand(site.shape), "later positions"
+            future = later(rows, columns, device=site.weights.device)
+            yield site, future.expand(site.shape), "later positions"
     try:
         for sight in padded(probe).sights:
             pads, queries = sight.pad_keys, sight.pad_queries

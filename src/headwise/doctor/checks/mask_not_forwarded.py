@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
 from headwise.doctor.mask_lines import triangle
-from headwise.doctor.masks import causal_forms
+from headwise.doctor.masks import LETS_THROUGH, causal_forms
 from headwise.doctor.padded import padded
 from headwise.doctor.padding import Padded, Sight
 from headwise.doctor.probe import Probe
@@ -20,13 +20,9 @@ from headwise.doctor.unused_masks import marks, watch
     why="The model looks masked to its reader and is not: it sees the future, or padding.",
     fix="Pass the mask on to the attention at the line named here.",
     needs={"sites"},
-    explains={
-        "causal-leak", "causal-missing-in-one-layer", "padding-attended", "padding-pooled",
-        "cross-mask-missing",
-        "batch-changes-answer", "left-padding-changes-answer", "cache-mismatch",
-    },
+    explains=LETS_THROUGH,
     quick=True,
-)  # fmt: skip
+)
 def mask_not_forwarded(probe: Probe) -> Iterator[Found | Tried]:
     forms = causal_forms(probe)
     bare = [site for site, form in forms if form == "open"]

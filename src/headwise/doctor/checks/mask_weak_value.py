@@ -9,7 +9,7 @@ import torch
 from headwise.doctor.blame import applied_at, origin, related
 from headwise.doctor.check import Found, NotApplicable, Place, Tried, check
 from headwise.doctor.mask_lines import mask_values, two_valued
-from headwise.doctor.masks import FAINT, causal_form, later, weak_fill
+from headwise.doctor.masks import FAINT, LETS_THROUGH, causal_form, later, weak_fill
 from headwise.doctor.padded import padded
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import Site
@@ -22,13 +22,9 @@ from headwise.doctor.trace import Recording
     why="Scores of about this size stand beside it: what should be hidden still gets weight.",
     fix="Fill with -inf (or torch.finfo(scores.dtype).min): not with 0, a small number or a moderate one.",
     needs={"sites"},
-    explains={
-        "causal-leak", "causal-missing-in-one-layer", "padding-attended", "padding-pooled",
-        "cross-mask-missing",
-        "batch-changes-answer", "left-padding-changes-answer", "cache-mismatch",
-    },
+    explains=LETS_THROUGH,
     quick=True,
-)  # fmt: skip
+)
 def mask_weak_value(probe: Probe) -> Iterator[Found | Tried]:
     looked = 0
     for record, site, places, what in _places(probe):
@@ -52,7 +48,12 @@ def mask_weak_value(probe: Probe) -> Iterator[Found | Tried]:
 def _places(probe: Probe) -> Iterator[tuple[Recording, Site, torch.Tensor, str]]:
     for site in probe.sites_of("causal"):
         if causal_form(probe, site) == "weak":
-            yield probe.base.record, site, later(*site.shape[1:]), "later positions"
+            yield (
+                probe.base.record,
+                site,
+                later(*site.shape[1:], device=site.weights.device),
+                "later positions",
+            )
     try:
         for sight in padded(probe).sights:
             if sight.form == "weak" and sight.pad_keys is not None and sight.pad_queries is not None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwise.doctor.blame import callers, related
-from headwise.doctor.blocks import Blocks, SubLayer, blocks
+from headwise.doctor.blocks import Blocks, blocks
 from headwise.doctor.check import Found, NotApplicable, Tried, check
 from headwise.doctor.norms import rms
 from headwise.doctor.probe import Probe
+from headwise.doctor.sub_layers import SubLayer
 
 
 @check(

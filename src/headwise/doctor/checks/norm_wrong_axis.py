@@ -8,6 +8,7 @@ import torch
 
 from headwise.doctor.blame import callers, constructed, related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
+from headwise.doctor.follow import indices
 from headwise.doctor.norms import Norm, ask, conv_before, is_torchs, like_noise, norms, vectors
 from headwise.doctor.probe import Probe
 
@@ -59,7 +60,7 @@ def _moved(probe: Probe, norm: Norm) -> tuple[int, int] | None:
     """How many other positions move with one, and how many there are; None where positions cannot be told."""
     at = vectors(norm)
     if at is None and norm.out.shape and probe.axes(norm.out)[-1] == "":
-        at = torch.arange(1, norm.out.tensor.numel() + 1).view(-1, norm.out.shape[-1])
+        at = indices(norm.out).view(-1, norm.out.shape[-1])
     if at is None or len(at) < 2 or norm.entered.shape != norm.out.shape:
         return None
     noise = like_noise(norm.entered)

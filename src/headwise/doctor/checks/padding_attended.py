@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torch import Tensor
+
 from headwise.doctor.blame import related
-from headwise.doctor.check import Found, Tried, check
-from headwise.doctor.mask_lines import own_line
+from headwise.doctor.check import Found, Place, Tried, check
+from headwise.doctor.mask_lines import made_at, mask_values, own_line, two_valued
+from headwise.doctor.masks import hidden
 from headwise.doctor.padded import padded
+from headwise.doctor.padding import Padded, Sight
 from headwise.doctor.probe import Probe
 
 
@@ -38,7 +42,7 @@ def padding_attended(probe: Probe) -> Iterator[Found | Tried]:
         index = bad[0].site.index
         site = bad[0].site
         good = [each for each in pass_.sites if each.index not in {sight.site.index for sight in bad}]
-        place = own_line(site, good)
+        place = _too_short(probe, pass_, bad[0]) or own_line(site, good)
         where = f"attention {index + 1} of {len(pass_.sites)}"
         yield Found(
             f"with other vectors at the pads of the {stream} {share:.0%} of the real outputs moved; "
@@ -50,3 +54,23 @@ def padding_attended(probe: Probe) -> Iterator[Found | Tried]:
         )
         return
     yield Tried(f"changed the vectors at the pads ({pass_.what}) of {len(pass_.pads)} streams")
+
+
+def _too_short(probe: Probe, pass_: Padded, sight: Sight) -> Place | None:
+    """Where a mask was made that hides pads, but not all of them: of lengths that are one too large, say.
+
+    It is told from a window, which hides pads by chance, by being the same for every query.
+    """
+    site, pads = sight.site, sight.pad_keys
+    gone = hidden(site)  # [N, Tq, Tk]
+    if pads is None or not bool((gone == gone[:, :1]).all()):
+        return None
+    keys = gone[:, 0]
+    if not bool(keys[pads].any()) or bool(keys[~pads].any()):
+        return None
+    length = site.shape[2]
+
+    def marks(tensor: Tensor) -> bool:
+        return tensor.dim() >= 2 and tensor.shape[-1] == length and two_valued(tensor)
+
+    return made_at(probe, pass_.run.record, mask_values(site), marks)[1]

@@ -11,7 +11,7 @@ from headwise.doctor.check import Found, Place, Tried, check
 from headwise.doctor.made import assigned_at
 from headwise.doctor.probe import Probe
 from headwise.doctor.trace import Value
-from headwise.doctor.weights import Unregistered, drawn, factors, named, root, unregistered
+from headwise.doctor.weights import Unregistered, behind_moves, drawn, factors, named, unregistered
 
 
 @check(
@@ -75,7 +75,7 @@ def _bare(probe: Probe, loose: list[Value]) -> Iterator[Found]:
     """Random matrices without gradient that data are multiplied with, neither parameters nor buffers."""
     for op in probe.base.record.ops:
         for mine, other in (pair := factors(op) or ()) and (pair, pair[::-1]):
-            leaf = root(mine)
+            leaf = behind_moves(mine)
             if leaf not in loose or leaf.tensor.requires_grad or leaf.tensor.dim() != 2 or not other.sources:
                 continue
             is_own = isinstance(leaf.tensor, nn.Parameter)  # frozen, and hidden on purpose

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
-from headwise.doctor.positions import Added, holder, in_library, root, tables
+from headwise.doctor.positions import Added, holder, in_library, table_behind, tables
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import is_product
 from headwise.doctor.trace import Op, Value
@@ -54,7 +54,7 @@ def positions_added_repeatedly(probe: Probe) -> Iterator[Found | Tried]:
 
 def _same_table(first: Added, second: Added) -> bool:
     """One table read twice, or two that hold the same numbers."""
-    if root(first.table) is root(second.table):
+    if table_behind(first.table) is table_behind(second.table):
         return True
     a, b = first.by_position, second.by_position
     return a.shape == b.shape and bool((a - b).abs().max() <= 1e-9 * a.abs().max())
@@ -102,7 +102,7 @@ def _next_weight(ops: list[Op], start: Op) -> Value | None:
     for op in ops[start.index + 1 :]:
         if is_product(op):
             for value in op.inputs:
-                leaf = root(value)
+                leaf = table_behind(value)
                 if leaf.name.startswith("parameter") and leaf.tensor.dim() >= 2:
                     return leaf
     return None

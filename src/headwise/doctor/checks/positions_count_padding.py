@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, NotApplicable, Severity, Tried, check
-from headwise.doctor.positions import Added, in_library
+from headwise.doctor.positions import in_library
 from headwise.doctor.probe import Probe
-from headwise.doctor.shifting import shifted
+from headwise.doctor.runner import is_finite
+from headwise.doctor.shifting import Shift, shifted
+
+ALWAYS_LONG = (
+    "The batch is as long as the table of positions: if every batch is, nothing is wrong, but in a shorter "
+    "one the same words would get other positions, and another answer."
+)
 
 
 @check(
@@ -22,7 +26,7 @@ from headwise.doctor.shifting import shifted
     explains={"left-padding-changes-answer", "batch-changes-answer"},
 )
 def positions_count_padding(probe: Probe) -> Iterator[Found | Tried]:
-    if not bool(torch.isfinite(probe.given.logits).all()):
+    if not is_finite(probe.given.logits):
         raise NotApplicable("the logits of the batch are not finite (see fully-masked-row-nan)")
     tried: list[str] = []
     for stream in probe.adapted.streams:
@@ -44,7 +48,8 @@ def positions_count_padding(probe: Probe) -> Iterator[Found | Tried]:
             at=shift.at,
             module=shift.added.op.module,
             related=tuple(related([shift.added.op.place], "the positions are added here", shift.at)),
-            severity=_severity(probe, shift.added, left),
+            severity=_severity(probe, shift, left),
+            why=ALWAYS_LONG if shift.is_fixed else "",
         )
         return
     if not tried:
@@ -52,8 +57,11 @@ def positions_count_padding(probe: Probe) -> Iterator[Found | Tried]:
     yield Tried("; ".join(tried))
 
 
-def _severity(probe: Probe, added: Added, left: bool) -> Severity | None:
-    """On the left it matters where such rows are decoded: left-padding-changes-answer tells it there."""
-    if in_library(added.op) or (left and probe.subject.generate is not None):
+def _severity(probe: Probe, shift: Shift, left: bool) -> Severity | None:
+    """On the left it matters where such rows are decoded: left-padding-changes-answer tells it there.
+
+    Where every batch is as long as the table, as sessions cut to one length are, nothing ever shifts.
+    """
+    if shift.is_fixed or in_library(shift.added.op) or (left and probe.subject.generate is not None):
         return "note"
     return "warning" if left else None

@@ -14,6 +14,7 @@ from headwise.doctor.check import Found, NotApplicable, Place, Tried, check
 from headwise.doctor.order import entry, order_enters, shuffled
 from headwise.doctor.positions import holder
 from headwise.doctor.probe import Probe
+from headwise.doctor.runner import gap, largest, ordinary
 from headwise.doctor.sites import Site
 
 
@@ -41,7 +42,7 @@ def positions_missing(probe: Probe) -> Iterator[Found | Tried]:
         raise NotApplicable("no attention was recognised")
     logits, order = shuffled(probe, stream)
     before, after = probe.base.logits, logits
-    same = bool((after - before).abs().max() <= _tolerance(probe))
+    same = bool(gap(after, before).max() <= _tolerance(probe))
     if probe.kind == "encoder-decoder":
         where = torch.zeros_like(probe.everywhere(stream))
         where[:, 1] = True
@@ -50,7 +51,7 @@ def positions_missing(probe: Probe) -> Iterator[Found | Tried]:
         blind = same
     elif probe.is_sequence and len(order) == probe.length:
         first = probe.rows_first(before)[:, order]
-        blind = bool((probe.rows_first(after) - first).abs().max() <= _tolerance(probe)) and not same
+        blind = bool(gap(probe.rows_first(after), first).max() <= _tolerance(probe)) and not same
     else:
         blind = same and (len(order) != probe.length or _reads_all(probe, stream))
     if not blind:
@@ -94,7 +95,8 @@ def _in_decoder(probe: Probe, stream: Stream) -> Iterator[Found | Tried]:
 
 def _tolerance(probe: Probe) -> float:
     """Sums taken in another order round otherwise: more than the noise of the same input twice."""
-    return max(10 * probe.noise, 1e-9 * float(probe.base.logits.abs().max()))
+    scores = probe.base.logits
+    return max(10 * probe.noise, 1e-9 * largest(scores[ordinary(scores)]))
 
 
 def _reads_all(probe: Probe, stream: Stream) -> bool:

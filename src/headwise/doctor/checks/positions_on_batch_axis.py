@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from headwise.doctor.blame import made_places, related
 from headwise.doctor.check import Found, NotApplicable, Place, Tried, check
-from headwise.doctor.positions import Added, additions, lookup, made_line, root
+from headwise.doctor.positions import Added, additions, lookup, made_line, table_behind
 from headwise.doctor.probe import Probe
 
 
@@ -35,7 +35,7 @@ def positions_on_batch_axis(probe: Probe) -> Iterator[Found | Tried]:
         first, second = shown.select(added.batch_axis, 0), shown.select(added.batch_axis, 1)
         by = float((first - second).abs().max())
         place = _cut_at(probe, added)
-        others = [added.op.place, *made_places(probe, root(added.table))]
+        others = [added.op.place, *made_places(probe, table_behind(added.table))]
         yield Found(
             f"what is added to the {added.stream.name} is the same at all {shown.shape[added.time_axis]} "
             f"positions, and differs by up to {by:.2g} between row 0 and row 1 of the batch (shape "
@@ -53,6 +53,6 @@ def _cut_at(probe: Probe, added: Added) -> Place | None:
     held = lookup(added.table)
     if held is not None and held[1].op is not None:
         return made_line(probe, held[1])
-    if root(added.table).op is not None:
-        return made_line(probe, root(added.table))
+    if table_behind(added.table).op is not None:
+        return made_line(probe, table_behind(added.table))
     return (added.table.op.place if added.table.op is not None else None) or added.op.place

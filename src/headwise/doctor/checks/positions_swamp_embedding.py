@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwise.doctor.blame import constructed, made_places, related
-from headwise.doctor.check import Found, NotApplicable, Tried, check
-from headwise.doctor.positions import first_sums, in_library, root, size
+from headwise.doctor.blame import made_places, related
+from headwise.doctor.check import Found, Tried, check
+from headwise.doctor.positions import in_library, sizes, table_behind, token_lines
 from headwise.doctor.probe import Probe
 
 # Designs that train well lie between 0.7 (the paper: 0.71 to 1) and 6.3 (std 0.02 times sqrt(32), sinusoids);
@@ -28,22 +28,15 @@ MOST_IN_LIBRARY = 50.0
     quick=True,
 )
 def positions_swamp_embedding(probe: Probe) -> Iterator[Found | Tried]:
-    sums = first_sums(probe)
-    if not sums:
-        raise NotApplicable("no position table is added to token embeddings")
     tried: list[str] = []
-    for added in sums:
-        tokens, positions = size(added.token.tensor), size(added.shown)
+    for each in sizes(probe):
+        added, tokens, positions = each.added, each.tokens, each.positions
         if tokens < 1e-12:
             continue
         ratio = positions / tokens
         tried.append(f"positions {positions:.2g}, tokens {tokens:.2g}")
         if ratio > MOST:
-            made = made_places(probe, root(added.table))
-            words = root(added.token)
-            table = (
-                constructed(probe, words.name.partition(" ")[2].rpartition(".")[0]) if words.trained else None
-            )
+            made = made_places(probe, table_behind(added.table))
             yield Found(
                 f"where they are added, the positions have a root mean square of {positions:.2g} and the "
                 f"token embeddings of {tokens:.2g}: {ratio:.0f} times as large ({MOST:.0f} is the most that "
@@ -51,9 +44,7 @@ def positions_swamp_embedding(probe: Probe) -> Iterator[Found | Tried]:
                 at=added.op.place,
                 module=added.op.module,
                 related=tuple(
-                    related(
-                        [table, *made_places(probe, words), *made], "a table is made here", added.op.place
-                    )
+                    related([*token_lines(probe, added), *made], "a table is made here", added.op.place)
                 ),
                 severity="note" if in_library(added.op) and ratio < MOST_IN_LIBRARY else None,
             )

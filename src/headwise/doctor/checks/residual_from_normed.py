@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import torch
 
 from headwise.doctor.blame import callers, related
-from headwise.doctor.blocks import Blocks, SubLayer, blocks
+from headwise.doctor.blocks import Blocks, blocks
 from headwise.doctor.bounds import pre_norm_block
 from headwise.doctor.check import Found, NotApplicable, Tried, check
 from headwise.doctor.graph import Op
 from headwise.doctor.norms import Norm, rms
 from headwise.doctor.probe import Probe
+from headwise.doctor.sub_layers import SubLayer
 
 
 @check(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwise.doctor.blame import callers, related
-from headwise.doctor.blocks import Blocks, SubLayer, blocks, line_in_function, shared_line
+from headwise.doctor.blocks import Blocks, blocks, line_in_function, shared_line
 from headwise.doctor.check import Found, NotApplicable, Place, Tried, check
 from headwise.doctor.probe import Probe
+from headwise.doctor.sub_layers import SubLayer
 
 
 @check(

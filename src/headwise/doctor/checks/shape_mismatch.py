@@ -24,6 +24,8 @@ LONGEST = 90  # characters of code that are shown
 def shape_mismatch(probe: Probe) -> Iterator[Found | Tried]:
     failure = failure_of(probe)
     if failure is None:
+        if isinstance(probe.failure, NotApplicable):
+            raise NotApplicable(f"it runs, but there is {probe.failure}")
         raise NotApplicable(
             f"it stops for another reason than shapes: {type(probe.failure).__name__}: {probe.failure}"
         )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headwise.doctor.blame import made_places, related
 from headwise.doctor.check import Found, NotApplicable, Place, Tried, check
-from headwise.doctor.positions import Added, in_library, is_fixed, making_steps, root, tables
+from headwise.doctor.positions import Added, in_library, is_fixed, making_steps, table_behind, tables
 from headwise.doctor.probe import Probe
 
 WAVES = ("sin", "cos")
@@ -92,7 +92,9 @@ def _rates(rows: Tensor) -> Tensor:
 def _is_of_waves(probe: Probe, added: Added, rows: Tensor) -> bool:
     """Was the table computed with sines, or are many of its columns waves that turn visibly?"""
     names = {op.name for value in probe.base.record.ancestors([added.table]) if (op := value.op) is not None}
-    names |= {op.removeprefix("aten.").split(".")[0] for _, op in making_steps(probe, root(added.table))}
+    names |= {
+        op.removeprefix("aten.").split(".")[0] for _, op in making_steps(probe, table_behind(added.table))
+    }
     if names & {"sin", "cos", "sin_", "cos_"}:
         return bool(rows.abs().max() <= 1.001) or bool(torch.isfinite(rows).all())
     rates = _rates(rows / rows.abs().max())
@@ -101,7 +103,7 @@ def _is_of_waves(probe: Probe, added: Added, rows: Tensor) -> bool:
 
 def _lines(probe: Probe, added: Added, names: tuple[str, ...]) -> list[Place]:
     """The lines that made the table with such operations, the last first, then all other lines."""
-    steps = making_steps(probe, root(added.table))
+    steps = making_steps(probe, table_behind(added.table))
     held = sorted(probe.base.record.ancestors([added.table]), key=lambda value: -value.index)
     steps = [(op.place, op.name) for v in held if (op := v.op) is not None and op.place is not None] + steps
     named = [place for place, op in steps if op.removeprefix("aten.").split(".")[0].rstrip("_") in names]
@@ -112,5 +114,7 @@ def _lines(probe: Probe, added: Added, names: tuple[str, ...]) -> list[Place]:
     if names is RATES and rates:
         named = [*rates, *named]
     return list(
-        dict.fromkeys([*named, *(place for place, _ in steps), *made_places(probe, root(added.table))])
+        dict.fromkeys(
+            [*named, *(place for place, _ in steps), *made_places(probe, table_behind(added.table))]
+        )
     )

@@ -11,7 +11,7 @@ from headwise.doctor.blame import callers, constructed, related
 from headwise.doctor.check import Found, Tried, check
 from headwise.doctor.losses import loss_lines
 from headwise.doctor.probe import Probe
-from headwise.doctor.weights import root
+from headwise.doctor.weights import behind_moves
 
 
 @check(
@@ -34,7 +34,7 @@ def softmax_before_cross_entropy(probe: Probe) -> Iterator[Found | Tried]:
         scores = op.inputs[0].tensor
         if scores.shape[dim] < 2 or not _is_distribution(scores, dim):
             continue
-        made = root(op.inputs[0])
+        made = behind_moves(op.inputs[0])
         place = callers(made.op)[0] if made.op is not None and callers(made.op) else None
         module = probe.module_at(made.op.module) if made.op is not None and made.op.module else None
         if isinstance(module, nn.Softmax):  # written where it was put into the model

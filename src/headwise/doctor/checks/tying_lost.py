@@ -15,13 +15,13 @@ from headwise.doctor.check import Found, Place, Tried, check
 from headwise.doctor.probe import Probe
 from headwise.doctor.weights import (
     are_equal,
+    behind_moves,
     class_of,
     drawn,
     factors,
     heads_of,
     named,
     parents,
-    root,
     written_at,
 )
 
@@ -85,12 +85,12 @@ def _tables(probe: Probe) -> tuple[list[str], list[str]]:
     tables: list[str] = []
     for op in record.ops:
         if op.name == "embedding" and op.inputs[1].sources:
-            leaf = root(op.inputs[0])
+            leaf = behind_moves(op.inputs[0])
             if leaf.name.startswith("parameter "):
                 tables.append(leaf.name.removeprefix("parameter "))
     heads: list[str] = []
     for op in sorted(heads_of(probe.base.logits_value), key=lambda each: each.index):
-        leaves = [root(v) for v in factors(op) or ()]
+        leaves = [behind_moves(v) for v in factors(op) or ()]
         heads.extend(v.name.removeprefix("parameter ") for v in leaves if v.name.startswith("parameter "))
     return list(dict.fromkeys(tables)), list(dict.fromkeys(heads))
 
