@@ -104,7 +104,19 @@ def _changed(probe: Probe, row: int) -> list[float]:
 
 @torch.no_grad()
 def _smoothly(probe: Probe, row: int) -> bool:
-    """Does the least change of the row's vectors move other rows: influence, not a choice that tips over?"""
+    """Does the least change of the row's vectors move other rows: influence, not a choice that tips over?
+
+    Where parts of the model round to float32 the least change drowns: a larger one must then move them
+    in proportion, which no choice does.
+    """
+    if _moved(probe, row, 1e-4) > 0:
+        return True
+    small, large = _moved(probe, row, 1e-3), _moved(probe, row, 1e-2)
+    return small > 0 and 5 < large / small < 20
+
+
+def _moved(probe: Probe, row: int, size: float) -> float:
+    """By how much other rows' outputs move when this row's vectors do, by `size` of their spread."""
     record = probe.base.record
     main = {stream.leaf for stream in probe.adapted.streams}
     starts: dict[Value, Tensor] = {}
@@ -122,14 +134,17 @@ def _smoothly(probe: Probe, row: int) -> bool:
             if held is None and value.op is None:
                 mine = torch.zeros_like(value.tensor, dtype=torch.bool)
                 mine.select(probe.adapted.batch_axis if mine.dim() > 1 else 0, row).fill_(True)
-            step = 1e-4 * float(value.tensor.double().std() or 1.0)
+            step = size * float(value.tensor.double().std() or 1.0)
             drawn = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.tensor)
             starts[value] = value.tensor + step * drawn * mine.to(value.tensor)
     if not starts:
-        return True
+        return torch.inf  # nothing to move, or nobody can tell whose it is
     (after,) = record.replay(starts, [probe.base.logits_value])
-    moved = _by_row(probe, differs(probe.base.logits, after, probe.eps))
-    return moved is None or any(bool(moved[r].any()) for r in range(len(moved)) if r != row)
+    there = _by_row(probe, differs(probe.base.logits, after, probe.eps))
+    by = _by_row(probe, gap(probe.base.logits, after))
+    if there is None or by is None:
+        return torch.inf  # nothing to move, or nobody can tell whose it is
+    return max((float(by[r].max()) for r in range(len(by)) if r != row and bool(there[r].any())), default=0.0)
 
 
 def _time_major_layer(probe: Probe, op: Op | None) -> str | None:
