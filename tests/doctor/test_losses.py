@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from torch.nn import functional as F
 
 from headwise.doctor.adapt import adapt
 from headwise.doctor.check import NotApplicable, Place
+from headwise.doctor.load import load
 from headwise.doctor.losses import (
+    copies_itself,
     cut_line,
     cuts_targets,
     first_of,
@@ -277,3 +280,14 @@ def test_the_function_that_hands_over_comes_last() -> None:
     assert first_of([subject]) == (subject, []) and first_of([None]) == (None, [])
     nested = Place("a.py", 3, "subject.<locals>.loss")
     assert first_of([nested, other])[0] is other
+
+
+@pytest.mark.parametrize(
+    ("specimen", "copies"),
+    [("HW504_kind_not_told", True), ("healthy_autoencoder", False), ("HW504_same_slice_twice", False)],
+)
+def test_a_decoder_that_copies_its_input_is_told_by_what_it_sees(specimen: str, copies: bool) -> None:
+    """The last one has said what it is: nothing is to be found out."""
+    loaded = load(str(Path(__file__).parent / "specimens" / f"{specimen}.py"))
+    with loaded.running():
+        assert copies_itself(Probe(adapt(loaded.subject))) is copies

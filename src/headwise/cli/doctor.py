@@ -62,8 +62,9 @@ def _parser() -> CommandParser:
         "call, kind, pad_id, targets, loss, optimizer, generate, train_step, layout. Without it a function "
         "such as build_model(), a model, or a class with defaults is looked for, and the report says what "
         "was assumed. [tool.headwise] in pyproject.toml may set select, ignore, fail-on, kind, pad-id, "
-        "format and device; a comment '# headwise: ignore[HW101]' excuses its line. Exit code: 0 nothing "
-        "found, 1 findings, 2 a mistake in the arguments, or a model that cannot be examined.",
+        "format and device; a comment '# headwise: ignore[HW101]' excuses its line. Exit code: 0 no "
+        "error (or nothing that --fail-on names), 1 errors, 2 a mistake in the arguments, "
+        "or a model that cannot be examined.",
     )
     parser.add_place("TARGET", "model.py, model.py:name, package.module:name, or the directory of a run")
     parser.add_option(

@@ -10,7 +10,16 @@ from torch import Tensor
 from headwise.doctor.blame import applied_at, origin
 from headwise.doctor.check import NotApplicable, Place
 from headwise.doctor.counting import start_of
-from headwise.doctor.decoding import Fed, apart, calling_line, fed, last_scores, up_to, wordy_decoding
+from headwise.doctor.decoding import (
+    Decoding,
+    Fed,
+    apart,
+    calling_line,
+    fed,
+    last_scores,
+    up_to,
+    wordy_decoding,
+)
 from headwise.doctor.positions import made_line, tables, varies
 from headwise.doctor.probe import Probe, Run
 from headwise.doctor.sites import attention_sites
@@ -34,9 +43,15 @@ class Mismatch:
     at: Place | None
     others: tuple[Place | None, ...]
     module: str
+    is_whole: bool = False  # fed with the whole text rather than with the new token
 
     @property
     def evidence(self) -> str:
+        if self.is_whole:
+            return (
+                f"fed the whole text of {self.count} tokens at a step of generate, the model gives scores "
+                f"that differ by {self.by:.2g} of their spread from those of the uncached pass: {self.what}"
+            )
         return (
             f"fed token {self.count} alone, with the {self.count - 1} before it in the cache, the model "
             f"gives scores that differ by {self.by:.2g} of their spread from those of the uncached pass: "
@@ -70,6 +85,8 @@ def _compared(probe: Probe) -> Compared:
             raise NotApplicable(
                 "generate calls the model in another way: on the prompt alone the scores differ"
             )
+    if not steps:
+        return Compared(0, _fed_again(probe, decoding))
     done = 0
     for each in steps:
         if each.count > min(probe.length, decoding.ids.shape[1]):
@@ -80,6 +97,21 @@ def _compared(probe: Probe) -> Compared:
         if by > 0:
             return Compared(done, _why(probe, decoding.record, each, run, by))
     return Compared(done, None)
+
+
+def _fed_again(probe: Probe, decoding: Decoding) -> Mismatch | None:
+    """A step that is given the whole text and, beside it, a cache that holds it already."""
+    for step in decoding.steps[1:]:
+        counts = [g.shape[1] for g in step.given if torch.equal(g, decoding.ids[:, : g.shape[1]])]
+        if not counts or max(counts) > probe.length:
+            continue
+        by = apart(probe, step.scores, last_scores(probe, up_to(probe, decoding, max(counts))))
+        if by > 0:
+            ops = decoding.record.ops[step.first : step.last]
+            called = calling_line(probe, ops[0]) if ops else None
+            what = "what an earlier step kept is there a second time"
+            return Mismatch("cache", what, max(counts), by, called, (), "", is_whole=True)
+    return None
 
 
 def _why(probe: Probe, record: Recording, each: Fed, run: Run, by: float) -> Mismatch:

@@ -23,6 +23,7 @@ from headwise.doctor.check import (
     Verdicted,
     checks,
 )
+from headwise.doctor.losses import copies_itself
 from headwise.doctor.own_loss import OwnLoss, with_own_loss
 from headwise.doctor.pad_id import check_pad_id
 from headwise.doctor.probe import Probe
@@ -103,6 +104,13 @@ def examine_subject(
             torch.set_num_threads(1)
         adapted = with_all_scores(with_own_loss(adapted, device), device)
         probe = _probe(adapted, making, device)
+        if copies_itself(probe):
+            adapted = replace(
+                adapted,
+                kind="decoder",
+                kind_from="the targets are the inputs, and no position sees a later one",
+            )
+            probe = _probe(adapted, making, device)
         check_pad_id(probe)
         for check in checks():
             if select is not None and not select(check):
@@ -283,8 +291,17 @@ def _facts(adapted: Adapted, probe: Probe, device: str | None) -> dict[str, obje
 
 def _asks(adapted: Adapted) -> tuple[str, ...]:
     if adapted.kind is None and adapted.streams:
+        targets, first = adapted.subject.targets, flatten(adapted.subject.inputs)[adapted.streams[0].leaf]
+        given = ""
+        if isinstance(targets, torch.Tensor):
+            is_alike = targets.shape == first.shape
+            given = (
+                f" (the targets {list(targets.shape)} are not the next tokens)"
+                if is_alike
+                else f" (the targets are {list(targets.shape)}, the input {list(first.shape)})"
+            )
         return (
-            "nothing says whether this is a decoder or an encoder: give --kind (or kind=...), targets or "
-            "generate; the checks that need it are not applicable",
+            f"nothing says whether this is a decoder or an encoder{given}: give --kind (or kind=...); "
+            "the checks that need it are not applicable",
         )
     return ()

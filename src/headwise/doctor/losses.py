@@ -283,6 +283,32 @@ def uniform_loss(classes: int) -> float:
     return math.log(classes)
 
 
+def copies_itself(probe: Probe) -> bool:
+    """Are the targets the very tokens of the input, in a model of which nobody said that it is a decoder?
+
+    Where a later token moves no earlier output though it moves its own, the model is one, and its targets
+    were not shifted: nothing else can be meant.
+    """
+    if (
+        probe.failure is not None
+        or probe.kind is not None
+        or probe.lacks(frozenset({"sequence", "tokens"})) is not None
+    ):
+        return False
+    assert probe.main is not None
+    subject = probe.adapted.subject
+    ids, targets = flatten(subject.inputs)[probe.main.leaf], subject.targets
+    if not isinstance(targets, Tensor) or targets.shape != ids.shape or not torch.equal(targets, ids):
+        return False
+    if not probe.sites or probe.length < 3:
+        return False
+    for t in (0, probe.length // 2):
+        moved = probe.rows_first(probe.compare(probe.change_after(t)).logits)
+        if bool(moved[:, : t + 1].any()) or not bool(moved[:, t + 1 :].any()):
+            return False
+    return True
+
+
 def sees_itself(probe: Probe) -> bool:
     """Does any position's output move with the token read there? What it cannot see it cannot repeat."""
     main = probe.main

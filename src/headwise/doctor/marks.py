@@ -91,7 +91,7 @@ def _counts(
     values = leaves[stream.leaf]
     if values.dim() < 2:
         return False
-    values = values.transpose(0, 1) if layout == "time-major" else values  # [B, T] or [B, T, D]
+    values = values.transpose(0, 1) if layout == "time-major" else values  # batch first
     if len(counts) != len(values):
         return False
     length = values.shape[1]

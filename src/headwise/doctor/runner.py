@@ -116,7 +116,7 @@ def is_finite(logits: Tensor) -> bool:
         return True
     if logits.dim() < 2:
         return False
-    forbidden = torch.isneginf(logits).flatten(0, -2).all(0)  # [V]
+    forbidden = torch.isneginf(logits).flatten(0, -2).all(0)  # of each token
     return not bool(forbidden.all()) and not bool(bad[..., ~forbidden].any())
 
 

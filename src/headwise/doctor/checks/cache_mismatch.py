@@ -21,7 +21,7 @@ from headwise.doctor.probe import Probe
 def cache_mismatch(probe: Probe) -> Iterator[Found | Tried]:
     told = compared(probe)
     wrong = told.mismatch
-    if told.steps == 0:
+    if told.steps == 0 and wrong is None:
         yield Tried("generate feeds the whole text at every step: there is no cache to be wrong")
         return
     if wrong is None or wrong.kind != "cache":

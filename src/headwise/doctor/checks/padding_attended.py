@@ -62,7 +62,7 @@ def _too_short(probe: Probe, pass_: Padded, sight: Sight) -> Place | None:
     It is told from a window, which hides pads by chance, by being the same for every query.
     """
     site, pads = sight.site, sight.pad_keys
-    gone = hidden(site)  # [N, Tq, Tk]
+    gone = hidden(site)  # of each head or row, query and key
     if pads is None or not bool((gone == gone[:, :1]).all()):
         return None
     keys = gone[:, 0]
