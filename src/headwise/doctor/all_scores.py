@@ -16,7 +16,7 @@ from headwise.doctor.adapt import Adapted, Leaf, flatten
 from headwise.doctor.batch import Batch
 from headwise.doctor.called import Called
 from headwise.doctor.own_loss import labels_of
-from headwise.doctor.runner import Run, Runner, is_large
+from headwise.doctor.runner import Run, is_large, run_as_it_is
 from headwise.doctor.shrink import shrink
 
 MOST = 3  # optional parameters that are tried; models that take more have outputs of their own for everything
@@ -44,14 +44,14 @@ def with_all_scores(adapted: Adapted, device: str | None = None) -> Adapted:
         return adapted
     try:
         part = shrink(adapted, is_large(adapted.model))
-        if _positions(_run(part, device), part) != 1:
+        if _positions(run_as_it_is(part, device), part) != 1:
             return adapted
     except Exception:
         return adapted
     for name in names:
         try:
             tried = _with_leaf(part, name)
-            run = _run(tried, device)
+            run = run_as_it_is(tried, device)
         except Exception:
             continue
         count = _positions(run, tried)
@@ -77,12 +77,6 @@ def _optional(adapted: Adapted) -> list[str]:
     parameters = inspect.signature(model.forward).parameters.values()
     free = [p.name for p in parameters if p.default is None and p.name not in given]
     return free if len(free) <= MOST else []
-
-
-def _run(adapted: Adapted, device: str | None) -> Run:
-    runner = Runner(adapted, device)
-    runner.dtype = runner.own_dtype
-    return runner.run(Batch.given(adapted))
 
 
 def _with_leaf(adapted: Adapted, name: str) -> Adapted:

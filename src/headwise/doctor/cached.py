@@ -16,6 +16,7 @@ from headwise.doctor.decoding import (
     apart,
     calling_line,
     fed,
+    from_the_start,
     last_scores,
     up_to,
     wordy_decoding,
@@ -78,7 +79,7 @@ def _compared(probe: Probe) -> Compared:
         raise NotApplicable("generate does not call the model that it is handed")
     steps = fed(decoding)
     first = decoding.steps[0]
-    start = next((g.shape[1] for g in first.given if torch.equal(g, decoding.ids[:, : g.shape[1]])), 0)
+    start = from_the_start(decoding, first)
     if start:
         plain = last_scores(probe, up_to(probe, decoding, start))
         if plain.shape != first.scores.shape or apart(probe, first.scores, plain) > 0:
@@ -102,15 +103,15 @@ def _compared(probe: Probe) -> Compared:
 def _fed_again(probe: Probe, decoding: Decoding) -> Mismatch | None:
     """A step that is given the whole text and, beside it, a cache that holds it already."""
     for step in decoding.steps[1:]:
-        counts = [g.shape[1] for g in step.given if torch.equal(g, decoding.ids[:, : g.shape[1]])]
-        if not counts or max(counts) > probe.length:
+        count = from_the_start(decoding, step)
+        if not 0 < count <= probe.length:
             continue
-        by = apart(probe, step.scores, last_scores(probe, up_to(probe, decoding, max(counts))))
+        by = apart(probe, step.scores, last_scores(probe, up_to(probe, decoding, count)))
         if by > 0:
             ops = decoding.record.ops[step.first : step.last]
             called = calling_line(probe, ops[0]) if ops else None
             what = "what an earlier step kept is there a second time"
-            return Mismatch("cache", what, max(counts), by, called, (), "", is_whole=True)
+            return Mismatch("cache", what, count, by, called, (), "", is_whole=True)
     return None
 
 

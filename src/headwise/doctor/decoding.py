@@ -218,11 +218,9 @@ def fed(decoding: Decoding) -> list[Fed]:
     found: list[Fed] = []
     seen = 0
     for step in decoding.steps:
-        known = next((g for g in step.given if g.shape[1] > seen and _is(decoding.ids, g, 0)), None)
-        if known is not None and seen != 0 and known.shape[1] == 1:
-            known = None
-        if known is not None:
-            seen = known.shape[1]
+        count = from_the_start(decoding, step)
+        if count > seen:
+            seen = count
             continue
         new = next((g for g in step.given if _is(decoding.ids, g, seen)), None)
         if new is None:
@@ -235,6 +233,11 @@ def fed(decoding: Decoding) -> list[Fed]:
         seen += new.shape[1]
         found.append(Fed(step, seen, True))
     return found
+
+
+def from_the_start(decoding: Decoding, step: Step) -> int:
+    """How many tokens of the text a step is given from its beginning on; 0 where it is given no beginning."""
+    return max((given.shape[1] for given in step.given if _is(decoding.ids, given, 0)), default=0)
 
 
 def _is(ids: Tensor, part: Tensor, start: int) -> bool:

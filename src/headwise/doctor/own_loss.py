@@ -13,11 +13,10 @@ from typing import Any
 from torch import Tensor
 
 from headwise.doctor.adapt import Adapted, adapt, flatten, shift_share
-from headwise.doctor.batch import Batch
 from headwise.doctor.graph import Recording, Value
 from headwise.doctor.losses import NLL
 from headwise.doctor.outputs import scalars
-from headwise.doctor.runner import Run, Runner, is_large
+from headwise.doctor.runner import Run, is_large, run_as_it_is
 from headwise.doctor.shrink import shrink
 
 PICKS = {*NLL, "gather", "index"}
@@ -43,9 +42,7 @@ def with_own_loss(adapted: Adapted, device: str | None = None) -> Adapted:
         return adapted
     try:
         part = shrink(adapted, is_large(adapted.model))
-        runner = Runner(part, device)
-        runner.dtype = runner.own_dtype
-        run = runner.run(Batch.given(part))
+        run = run_as_it_is(part, device)
     except Exception:
         leaf = _shifted(adapted)
         return adapted if leaf is None else adapt(subject, known={leaf: "labels"})

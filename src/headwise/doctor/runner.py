@@ -149,6 +149,13 @@ def _described(output: Any) -> str:
     return f"a {type(cast('object', output)).__name__}" + (f" with the keys {keys}" if keys else "")
 
 
+def run_as_it_is(adapted: Adapted, device: str | None) -> Run:
+    """One recorded pass on the subject's own batch in its own precision, before anything is known of it."""
+    runner = Runner(adapted, device)
+    runner.dtype = runner.own_dtype
+    return runner.run(Batch.given(adapted))
+
+
 class Runner:
     """What runs for a subject, and how. `failure` is what its own batch raised, if it did."""
 

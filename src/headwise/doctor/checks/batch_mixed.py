@@ -116,7 +116,10 @@ def _smoothly(probe: Probe, row: int) -> bool:
 
 
 def _moved(probe: Probe, row: int, size: float) -> float:
-    """By how much other rows' outputs move when this row's vectors do, by `size` of their spread."""
+    """By how much other rows' outputs move when this row's vectors do, by `size` of their spread.
+
+    Infinity where there is nothing to move, or nobody can tell whose an output is.
+    """
     record = probe.base.record
     main = {stream.leaf for stream in probe.adapted.streams}
     starts: dict[Value, Tensor] = {}
@@ -138,12 +141,12 @@ def _moved(probe: Probe, row: int, size: float) -> float:
             drawn = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.tensor)
             starts[value] = value.tensor + step * drawn * mine.to(value.tensor)
     if not starts:
-        return torch.inf  # nothing to move, or nobody can tell whose it is
+        return torch.inf
     (after,) = record.replay(starts, [probe.base.logits_value])
     there = _by_row(probe, differs(probe.base.logits, after, probe.eps))
     by = _by_row(probe, gap(probe.base.logits, after))
     if there is None or by is None:
-        return torch.inf  # nothing to move, or nobody can tell whose it is
+        return torch.inf
     return max((float(by[r].max()) for r in range(len(by)) if r != row and bool(there[r].any())), default=0.0)
 
 
