@@ -2,11 +2,14 @@
 
 B   batch                    D   model width (d_model)
 Tq  query positions          H   heads (num_heads)
-Tk  key positions            Dh  head width (d_head)
-T   positions (Tq = Tk)      F   feed-forward width (d_ff)
-Ts  source positions         V   vocabulary
-Tt  target positions         N   tokens, all sequences of a batch in a row
-K   beams                    P   parameters
+Tk  key positions            Hk  key-value heads (num_kv_heads)
+T   positions (Tq = Tk)      Dh  head width (d_head)
+Ts  source positions         F   feed-forward width (d_ff)
+Tt  target positions         V   vocabulary
+K   beams                    C   classes
+P   parameters               N   tokens, all sequences of a batch in a row
+
+Words such as patches, channels and pairs say themselves. # before a letter: that size, or 1.
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ LEGEND: dict[str, str] = {
     "Tt": "target positions",
     "D": "model width, d_model",
     "H": "heads, num_heads",
+    "Hk": "key-value heads, num_kv_heads",
     "Dh": "head width, d_head",
     "F": "feed-forward width, d_ff",
     "V": "vocabulary",
+    "C": "classes",
     "N": "tokens, all sequences of a batch in a row",
     "K": "beams",
     "P": "parameters",

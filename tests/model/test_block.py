@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,9 +12,12 @@ from torch.nn import functional as F
 
 from headwise.model import attention
 from headwise.model.attention import MultiHeadAttention, attend_with_weights
-from headwise.model.block import DecoderBlock, EncoderBlock, Residual
-from headwise.model.norm import LayerNorm
-from torch_layers import shaken, small_config
+from headwise.model.block import DecoderBlock, EncoderBlock, ParallelBlock, Residual
+from headwise.model.cache import KeyValues
+from headwise.model.distance import DistancePositions
+from headwise.model.norm import LayerNorm, RMSNorm
+from headwise.model.positions import places_of
+from torch_layers import VISIBLE, shaken, small_config
 
 # The classic walk: batch 2, length 10, d_model 16, 4 heads; the source of the decoder's has length 7.
 WALK = {"d_model": 16, "num_heads": 4, "d_ff": None}
@@ -107,9 +111,9 @@ def test_the_shapes_inside_as_the_module_itself_has_them(monkeypatch: pytest.Mon
     """The walk above recomputes; this one listens."""
     seen: list[tuple[str, tuple[int, ...]]] = []
 
-    def listening(q: Tensor, k: Tensor, v: Tensor, *rest: object) -> tuple[Tensor, Tensor]:
+    def listening(q: Tensor, k: Tensor, v: Tensor, *rest: Any, **given: Any) -> tuple[Tensor, Tensor]:
         seen.extend((name, tuple(part.shape)) for name, part in (("q", q), ("k", k), ("v", v)))
-        mixed, weights = attend_with_weights(q, k, v, *rest)  # type: ignore[arg-type]
+        mixed, weights = attend_with_weights(q, k, v, *rest, **given)
         seen.extend((name, tuple(part.shape)) for name, part in (("weights", weights), ("mixed", mixed)))
         return mixed, weights
 
@@ -187,3 +191,71 @@ def test_maps_are_filled_in_the_order_of_the_sublayers() -> None:
     block(torch.randn(2, 5, 12), memory, self_maps=own, cross_maps=cross)
     assert shapes(own) == [(2, 3, 5, 5)]
     assert shapes(cross) == [(2, 3, 5, 7)]
+
+
+# side by side
+
+
+def parallel_block(**changes: object) -> ParallelBlock:
+    block = shaken(ParallelBlock(small_config(norm="pre", parallel_blocks=True, **changes)).double())
+    assert isinstance(block, ParallelBlock)
+    return block
+
+
+@pytest.mark.parametrize("norm_kind", ["layer", "rms"])
+def test_attention_and_feedforward_read_the_same_input(norm_kind: str) -> None:
+    block, x = parallel_block(norm_kind=norm_kind), torch.randn(2, 5, 12, dtype=torch.float64)
+    keep = torch.ones(1, 1, 5, 5, dtype=torch.bool).tril()
+    looked = block.self_attention(block.attention_norm(x), keep)
+    expected = x + looked + block.feedforward(block.feedforward_norm(x))
+    assert (block(x, keep) - expected).abs().max() < 1e-12
+    # wrong twins: one after the other, one norm for both
+    in_turn = x + looked
+    in_turn = in_turn + block.feedforward(block.feedforward_norm(in_turn))
+    assert (block(x, keep) - in_turn).abs().max() > VISIBLE
+    shared = x + looked + block.feedforward(block.attention_norm(x))
+    assert (block(x, keep) - shared).abs().max() > VISIBLE
+
+
+def test_dropout_falls_on_both_halves_and_never_on_the_residual() -> None:
+    block = parallel_block(dropout=0.5)
+    x = torch.randn(50, 20, 12, dtype=torch.float64)
+    block.self_attention.forward = lambda x, *_, **__: torch.ones_like(x)  # type: ignore[method-assign]
+    block.feedforward.forward = lambda x: 10 * torch.ones_like(x)  # type: ignore[method-assign]
+    added = (block(x) - x).round().unique().tolist()
+    assert added == [0, 2, 20, 22]  # each by itself
+    assert (block.eval()(x) - x - 11).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("kind", [EncoderBlock, ParallelBlock])
+@pytest.mark.parametrize("positions", ["rotary", "alibi", "relative", "none"])
+def test_a_block_with_a_cache_gives_what_the_whole_sequence_gives(
+    positions: str, kind: type[EncoderBlock] | type[ParallelBlock]
+) -> None:
+    config = small_config(norm="pre", positions=positions, num_kv_heads=1)
+    block, scheme = shaken(kind(config).double()), DistancePositions(config, is_causal=True).double()
+    for parameter in scheme.parameters():
+        nn.init.normal_(parameter)
+    x, keep = torch.randn(2, 5, 12, dtype=torch.float64), torch.ones(1, 1, 5, 5, dtype=torch.bool).tril()
+    places = places_of(5, None)
+    whole = block(x, keep, distances=scheme(places, 5, x.dtype))
+    store, parts = KeyValues(), []
+    for start, end in ((0, 3), (3, 4), (4, 5)):
+        distances = scheme(places[:, start:end], end, x.dtype)
+        parts.append(block(x[:, start:end], keep[:, :, start:end, :end], None, distances, store))
+    assert (torch.cat(parts, dim=1) - whole).abs().max() < 1e-12
+
+
+def test_the_parallel_block_gives_its_maps() -> None:
+    maps: list[Tensor] = []
+    parallel_block()(torch.randn(2, 5, 12, dtype=torch.float64), None, maps)
+    assert shapes(maps) == [(2, 3, 5, 5)]
+
+
+def test_the_configuration_decides_the_parts_of_every_block() -> None:
+    config = small_config(norm="pre", norm_kind="rms", gated=True, qk_norm=True)
+    for block in (EncoderBlock(config), ParallelBlock(config), DecoderBlock(config)):
+        names = {type(module).__name__ for module in block.modules()}
+        assert "GatedFeedForward" in names and "RMSNorm" in names
+        assert not names & {"FeedForward", "LayerNorm"}
+        assert isinstance(block.self_attention.query_norm, RMSNorm)

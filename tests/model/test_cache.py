@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headwise.model.cache import DecoderCache, KeyValues
+from headwise.model.cache import DecoderCache, KeyValues, TextCache
 
 
 def pairs(length: int, rows: int = 4) -> tuple[Tensor, Tensor]:
@@ -103,3 +103,61 @@ def test_hypotheses_are_reordered_in_every_block() -> None:
     cache.select_hypotheses(rows)
     for store, (keys, _) in zip(cache.self_attention, written, strict=True):
         assert torch.equal(store.append(*pairs(1, rows=3))[0][:, :, :3], keys[rows])
+
+
+# a decoder-only model's memory
+
+
+def text_cache(blocks: int = 2) -> TextCache:
+    return TextCache([KeyValues() for _ in range(blocks)])
+
+
+def write(cache: TextCache, length: int, rows: int = 3, keep: Tensor | None = None) -> Tensor | None:
+    known = cache.extend(rows, length, keep)
+    for store in cache.blocks:
+        store.append(*pairs(length, rows))
+    return known
+
+
+def test_without_padding_nothing_is_noted() -> None:
+    cache = text_cache()
+    assert cache.length == 0
+    assert write(cache, 4) is None and write(cache, 1) is None
+    assert cache.length == 5 and cache.keep is None
+
+
+def test_padding_is_remembered_and_what_nothing_was_said_of_is_real() -> None:
+    cache, first = text_cache(), torch.tensor([[0, 0, 1], [0, 1, 1], [1, 1, 1]]).bool()
+    known = write(cache, 3, keep=first)
+    assert known is not None and torch.equal(known, first)
+    known = write(cache, 2)
+    assert known is not None and cache.keep is known
+    assert torch.equal(known, torch.cat((first, torch.ones(3, 2, dtype=torch.bool)), dim=1))
+    late = text_cache()
+    write(late, 2)
+    known = write(late, 3, keep=first)
+    assert known is not None
+    assert torch.equal(known, torch.cat((torch.ones(3, 2, dtype=torch.bool), first), dim=1))
+
+
+def test_rows_are_selected_in_every_block_with_their_padding() -> None:
+    cache, keep = text_cache(), torch.tensor([[0, 0, 1], [0, 1, 1], [1, 1, 1]]).bool()
+    cache.extend(3, 3, keep)
+    written = [pairs(3, 3) for _ in cache.blocks]
+    for store, pair in zip(cache.blocks, written, strict=True):
+        store.append(*pair)
+    rows = torch.tensor([2, 0, 0, 1])
+    cache.select(rows)
+    assert cache.length == 3 and cache.keep is not None and torch.equal(cache.keep, keep[rows])
+    for store, (keys, values) in zip(cache.blocks, written, strict=True):
+        k, v = store.append(*pairs(1, rows=4))
+        assert torch.equal(k[:, :, :3], keys[rows]) and torch.equal(v[:, :, :3], values[rows])
+
+
+def test_selecting_without_padding_or_before_anything_is_written_is_allowed() -> None:
+    cache = text_cache()
+    cache.select(torch.tensor([0]))
+    write(cache, 2)
+    cache.select(torch.tensor([1, 1]))
+    assert cache.keep is None and cache.length == 2
+    assert cache.blocks[1].append(*pairs(1, rows=2))[0].shape == (2, 3, 3, 5)

@@ -7,9 +7,11 @@ import torch
 
 from headwise.config import ModelConfig
 from headwise.model import attention
+from headwise.model.cache import KeyValues
 from headwise.model.decoder import Decoder
 from headwise.model.encoder_decoder import EncoderDecoder
 from headwise.model.norm import LayerNorm
+from headwise.model.relative import RelativeBias
 from torch_layers import (
     STACKS,
     TOLERANCE,
@@ -92,3 +94,29 @@ def test_a_wrapped_block_still_counts() -> None:
     expected = model(source, target)
     model.decoder.blocks[0] = Wrapped(model.decoder.blocks[0])
     assert torch.equal(model(source, target), expected)
+
+
+@pytest.mark.parametrize("scheme", ["rotary", "alibi", "relative", "none"])
+@torch.no_grad()
+def test_distances_go_on_after_what_is_cached(scheme: str) -> None:
+    decoder = Decoder(small_config(positions=scheme, num_kv_heads=1, qk_norm=True)).double()
+    for parameter in decoder.distance_positions.parameters():
+        torch.nn.init.normal_(parameter)
+    x, memory = torch.randn(2, 5, 12, dtype=torch.float64), torch.randn(2, 7, 12, dtype=torch.float64)
+    keep, pairs = torch.ones(1, 1, 5, 5, dtype=torch.bool).tril(), decoder.project_memory(memory)
+    whole = decoder(x, pairs, keep)
+    caches, parts = [KeyValues() for _ in decoder.blocks], []
+    for start, end in ((0, 3), (3, 4), (4, 5)):
+        part = decoder(x[:, start:end], pairs, keep[:, :, start:end, :end], None, caches)
+        parts.append(part)
+    assert (torch.cat(parts, dim=1) - whole).abs().max() < 1e-12
+    # the source has no order of its own here: cross-attention knows no distance
+    order = torch.randperm(7)
+    assert (decoder(x, decoder.project_memory(memory[:, order]), keep) - whole).abs().max() < 1e-12
+    moved = (decoder(x.flip(1), pairs) - decoder(x, pairs).flip(1)).abs().max()
+    assert (moved < 1e-12) if scheme in ("none", "alibi") else (moved > VISIBLE)
+
+
+def test_its_relative_positions_are_causal() -> None:
+    bias = Decoder(small_config(positions="relative")).distance_positions.bias
+    assert isinstance(bias, RelativeBias) and bias.is_causal

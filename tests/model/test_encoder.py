@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.config import ModelConfig
 from headwise.model import attention
+from headwise.model.block import EncoderBlock, ParallelBlock
+from headwise.model.cache import KeyValues
 from headwise.model.encoder import Encoder
-from headwise.model.norm import LayerNorm
+from headwise.model.norm import LayerNorm, RMSNorm
+from headwise.model.positions import places_of
 from torch_layers import (
     STACKS,
     TOLERANCE,
@@ -77,3 +80,59 @@ def test_maps_come_in_the_order_of_the_blocks() -> None:
     first: list[Tensor] = []
     encoder.blocks[0](x, None, first)
     assert torch.equal(maps[0], first[0])
+
+
+SCHEMES = ["rotary", "alibi", "relative", "none"]
+
+
+def stack_of(is_causal: bool = False, **changes: object) -> Encoder:
+    encoder = Encoder(small_config(**changes), is_causal=is_causal).double()
+    for parameter in encoder.distance_positions.parameters():
+        nn.init.normal_(parameter)
+    return encoder
+
+
+def test_a_causal_stack_has_the_decoders_layers_and_the_configuration_its_blocks() -> None:
+    config = small_config(num_encoder_layers=1, num_decoder_layers=3)
+    assert len(Encoder(config).blocks) == 1 and len(Encoder(config, is_causal=True).blocks) == 3
+    for is_parallel, kind in ((False, EncoderBlock), (True, ParallelBlock)):
+        encoder = Encoder(small_config(norm="pre", norm_kind="rms", parallel_blocks=is_parallel))
+        assert all(type(block) is kind for block in encoder.blocks)
+        assert isinstance(encoder.final_norm, RMSNorm)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@torch.no_grad()
+def test_all_blocks_hear_of_the_same_distances(scheme: str) -> None:
+    encoder, x = stack_of(positions=scheme), torch.randn(2, 7, 12, dtype=torch.float64)
+    distances, expected = encoder.distance_positions(places_of(7, None), 7, x.dtype), x
+    for block in encoder.blocks:
+        expected = block(expected, None, None, distances)
+    assert (encoder(x) - expected).abs().max() < 1e-12
+    order = torch.randperm(7)
+    moved = (encoder(x[:, order]) - encoder(x)[:, order]).abs().max()
+    assert (moved < 1e-12) if scheme == "none" else (moved > VISIBLE)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@torch.no_grad()
+def test_places_and_caches_carry_on_where_they_stopped(scheme: str) -> None:
+    encoder = stack_of(True, positions=scheme)
+    x, keep = torch.randn(2, 7, 12, dtype=torch.float64), torch.ones(1, 1, 7, 7, dtype=torch.bool).tril()
+    whole = encoder(x, keep)
+    told, untold = ([KeyValues() for _ in encoder.blocks] for _ in range(2))
+    parts: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for start, end in ((0, 4), (4, 5), (5, 7)):
+        part, seen = x[:, start:end], keep[:, :, start:end, :end]
+        places = places_of(7, None)[:, start:end]
+        parts[0].append(encoder(part, seen, places=places, caches=told))
+        parts[1].append(encoder(part, seen, caches=untold))
+    for each in parts:
+        assert (torch.cat(each, dim=1) - whole).abs().max() < 1e-12
+
+
+@torch.no_grad()
+def test_places_move_rotary_positions_all_alike() -> None:
+    encoder, x = stack_of(positions="rotary"), torch.randn(2, 7, 12, dtype=torch.float64)
+    assert (encoder(x, places=torch.arange(40, 47)[None]) - encoder(x)).abs().max() < 1e-11
+    assert (encoder(x, places=2 * torch.arange(7)[None]) - encoder(x)).abs().max() > VISIBLE

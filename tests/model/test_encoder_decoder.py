@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.config import ModelConfig
+from headwise.errors import ConfigError
 from headwise.model import attention
 from headwise.model.encoder_decoder import AttentionMaps, EncoderDecoder
 from headwise.model.masks import causal_keep, padding_keep, weights_outside
@@ -38,6 +39,26 @@ KINDS: list[dict[str, object]] = [
     {"norm": "pre", "positions": "none", "tie_embeddings": False, "feedforward_bias": False},
     {"norm": "pre", "tie_embeddings": False, "attention_bias": True, "scale_embedding": False},
     {"norm": "post", "num_encoder_layers": 1, "num_decoder_layers": 3, "output_gain": "inverse-sqrt-heads"},
+    {  # Marian's
+        "norm": "post",
+        "activation": "silu",
+        "attention_bias": True,
+        "output_bias": True,
+        "embedding_norm": True,
+    },
+    {  # T5's
+        "norm": "pre",
+        "norm_kind": "rms",
+        "positions": "relative",
+        "gated": True,
+        "activation": "gelu-tanh",
+        "feedforward_bias": False,
+        "scale_attention": False,
+        "scale_embedding": False,
+        "scale_output": True,
+    },
+    {"norm": "pre", "positions": "rotary", "num_heads": 6, "num_kv_heads": 2, "d_head": 4, "qk_norm": True},
+    {"norm": "pre", "positions": "alibi", "norm_kind": "rms", "window": 4},
 ]
 every_kind = pytest.mark.parametrize(
     "kind", KINDS, ids=lambda kind: ",".join(map(str, kind.values())) or "paper"
@@ -270,6 +291,18 @@ def test_tied_embeddings_are_one_matrix_and_untied_three() -> None:
     assert count[1] - count[0] == 2 * 29 * 12
 
 
+def test_the_output_may_be_tied_to_the_target_alone_or_to_nothing() -> None:
+    target, apart = model_of(tie_embeddings=False, tie_output=True), model_of(tie_output=False)
+    assert target.output.weight is target.target_embedding.table.weight
+    assert target.output.weight is not target.source_embedding.table.weight
+    assert apart.source_embedding is apart.target_embedding
+    assert apart.output.weight is not apart.target_embedding.table.weight
+    source, written = tokens(SOURCES), tokens(TARGETS)
+    for model in (target, apart):
+        hidden = model.hidden(source, written)
+        assert torch.equal(model(source, written), hidden @ model.output.weight.T)
+
+
 def test_learned_positions_of_source_and_target_are_two_tables() -> None:
     model = model_of(positions="learned")
     names = [name for name, _ in model.named_parameters() if "positions" in name]
@@ -350,7 +383,10 @@ def test_worked_example_from_embedding_to_output() -> None:
     seen: dict[str, tuple[int, ...]] = {}
     for name, module in model.named_modules():
         module.register_forward_hook(
-            lambda _, __, output, name=name: seen.update({name: tuple(output.shape)})
+            # positions inside attention are none here: their module gives nothing
+            lambda _, __, output, name=name: seen.update(
+                {} if output is None else {name: tuple(output.shape)}
+            )
         )
     maps = AttentionMaps()
     assert model(tokens([10, 10]), tokens([10, 10]), maps).shape == (2, 10, 29)
@@ -411,3 +447,96 @@ def test_what_would_be_computed_wrongly_is_refused_without_a_type_checker_too() 
     """In a process of its own: the checks of the tests would refuse it first."""
     done = subprocess.run([sys.executable, "-c", UNCHECKED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# what the paper does not have
+
+
+@torch.no_grad()
+def test_embeddings_of_source_and_target_have_a_norm_each() -> None:
+    model, source, target = model_of(embedding_norm=True), tokens(SOURCES), tokens(TARGETS)
+    assert model.source_norm is not None and model.target_norm is not None
+    assert model.source_norm is not model.target_norm
+    keep = padding_keep(source, PAD)
+    embedded = model.source_norm(model.source_positions(model.source_embedding(source)))
+    assert (model.encode(source, keep) - model.encoder(embedded, keep)).abs().max() < 1e-12
+    before = model(source, target)
+    for norm in (model.source_norm, model.target_norm):
+        norm.gain.mul_(1.5)
+        after = model(source, target)
+        assert (after - before).abs().max() > VISIBLE
+        before = after
+
+
+@torch.no_grad()
+def test_the_output_has_its_bias_and_its_scale() -> None:
+    plain, scaled, biased = model_of(), model_of(scale_output=True), model_of(output_bias=True)
+    source, target = tokens(SOURCES), tokens(TARGETS)
+    scaled.load_state_dict(plain.state_dict())
+    assert (scaled(source, target) * 12**0.5 - plain(source, target)).abs().max() < 1e-12
+    biased.load_state_dict({**plain.state_dict(), "output.bias": torch.arange(29).double()})
+    assert (biased(source, target) - plain(source, target) - torch.arange(29)).abs().max() < 1e-12
+
+
+@every_kind
+@torch.no_grad()
+def test_a_target_may_start_with_the_padding_id(kind: dict[str, object]) -> None:
+    """T5's and Marian's begin mark: it stands at the first position, and is no padding there."""
+    model = model_of(**kind)
+    source, target = tokens(SOURCES), tokens([6, 6, 6])
+    target[:, 0] = PAD
+    whole, cache = model(source, target), model.start(source)
+    for t in range(6):
+        assert (model.step(target[:, t : t + 1], cache) - whole[:, t]).abs().max() < 1e-12
+    maps = AttentionMaps()
+    model(source, target, maps)
+    assert bool((maps.decoder[0][:, :, 1, 0] > 0).all())
+    # behind it, padding is padding: the same logits without it
+    longer = nn.functional.pad(target, (0, 3), value=PAD)
+    assert (model(source, longer)[:, :6] - whole).abs().max() < 1e-12
+
+
+@torch.no_grad()
+def test_a_window_bounds_how_far_the_target_looks_back() -> None:
+    model, source, target = model_of(window=2, num_decoder_layers=1), tokens([7]), tokens([6])
+    before = model(source, target)
+    changed = target.clone()
+    changed[:, 1] = target[:, 1] % 28 + 1
+    moved = (model(source, changed) - before)[0].abs().amax(-1) > 1e-9
+    assert moved.tolist() == [False, True, True, False, False, False]
+    wide, whole = model_of(window=6), model_of()
+    wide.load_state_dict(whole.state_dict())
+    assert torch.equal(wide(source, target), whole(source, target))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"num_encoder_layers": 0},
+            "an encoder-decoder needs layers of both kinds: got num_encoder_layers=0, num_decoder_layers=2; "
+            "set both to 1 or more",
+        ),
+        (
+            {"num_decoder_layers": 0},
+            "an encoder-decoder needs layers of both kinds: got num_encoder_layers=2, num_decoder_layers=0; "
+            "set both to 1 or more",
+        ),
+        ({"pad_id": None}, "an encoder-decoder pads its sources: got pad_id=None; set pad_id"),
+        (
+            {"parallel_blocks": True, "norm": "pre"},
+            "parallel_blocks is for models of one stack (a decoder block looks at the source between its two "
+            "halves): got an encoder-decoder; leave it out",
+        ),
+    ],
+)
+def test_what_it_cannot_be_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        EncoderDecoder(small_config(**changes))
+    assert str(refused.value) == message
+
+
+def test_sources_without_as_many_targets_are_refused() -> None:
+    with pytest.raises(ValueError) as refused:
+        model_of().hidden.__wrapped__(model_of(), tokens([5, 5]), tokens([6]))  # the tests' checker aside
+    assert "each source needs its target: got 2 sources and 1 targets" in str(refused.value)

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from headwise.config import ModelConfig, PatchConfig
 from headwise.model.attention import MultiHeadAttention
+from headwise.model.embed import InputEmbedding, PatchEmbedding, TokenEmbedding
 from headwise.model.encoder_decoder import EncoderDecoder
+from headwise.model.feedforward import FeedForward, GatedFeedForward
 from headwise.model.init import initialise, xavier_bound
+from headwise.model.language_model import LanguageModel
+from headwise.model.norm import LayerNorm, RMSNorm
 from headwise.model.positions import LearnedPositions
+from headwise.model.relative import RelativeBias
+from headwise.model.text_encoder import MaskedLanguageModel, TextClassifier, TextEncoder
+from headwise.model.vision import ImageClassifier
+from model_configs import (
+    IMAGE_MODELS,
+    LANGUAGE_MODELS,
+    TEXT_ENCODERS,
+    image_config,
+    language_config,
+    text_config,
+)
 from torch_layers import small_config
 
 D, FF, V = 128, 256, 500
@@ -165,3 +182,129 @@ def test_scores_start_with_variance_one() -> None:
     assert variance_of_scores() == pytest.approx(1, abs=0.2)
     nn.init.xavier_uniform_(layer.query_key_value.weight)  # the fused twin: a quarter of it
     assert variance_of_scores() == pytest.approx(0.25, abs=0.05)
+
+
+# every kind of model
+
+
+# matrices of many elements: is_uniform looks for the largest
+LARGE_PATCHES = PatchConfig(height=24, width=16, size=8, channels=3)
+WIDE = {"d_model": D, "num_heads": 4, "num_kv_heads": None, "d_head": None, "d_ff": FF}
+ONE_STACK: dict[str, Callable[[], nn.Module]] = {
+    **{
+        f"language model like {name}": lambda name=name: LanguageModel(
+            language_config(name, **{**WIDE, "num_kv_heads": 2, "vocab_size": V})
+        )
+        for name in LANGUAGE_MODELS
+    },
+    **{
+        f"{kind.__name__} like {name}": lambda name=name, kind=kind: kind(
+            text_config(name, **{**WIDE, "vocab_size": V, "num_classes": 200})
+        )
+        for name in TEXT_ENCODERS
+        for kind in (TextEncoder, MaskedLanguageModel, TextClassifier)
+    },
+    **{
+        f"image model like {name}": lambda name=name: ImageClassifier(
+            image_config(name, **WIDE, max_length=200, num_classes=200, patches=LARGE_PATCHES)
+        )
+        for name in IMAGE_MODELS
+    },
+}
+
+
+def is_normal(weight: Tensor, std: float) -> bool:
+    """Mean and variance within 5 sigma, and longer tails than a uniform distribution has."""
+    n = weight.numel()
+    return (
+        abs(weight.mean().item()) < 5 * std / math.sqrt(n)
+        and abs(weight.square().mean().item() / std**2 - 1) < 5 * math.sqrt(2 / n)
+        and (n < 1_000 or weight.abs().max().item() > 2.5 * std)
+    )
+
+
+def starts_as(weight: Tensor) -> str:
+    """Which line of the table a matrix follows, by what is measured."""
+    return "uniform" if is_uniform(weight, xavier_bound(weight.size(1), weight.size(0))) else "another"
+
+
+@pytest.mark.parametrize("name", ONE_STACK)
+@torch.no_grad()
+def test_every_parameter_starts_as_the_table_says(name: str) -> None:
+    """Each is measured by its place in the model, and none is left unmeasured."""
+    model = ONE_STACK[name]()
+    config: ModelConfig = model.config  # type: ignore[assignment]
+    left = dict(model.named_parameters())
+    of_name = {id(parameter): name for name, parameter in left.items()}
+
+    def measured(*parameters: Tensor) -> None:
+        for parameter in parameters:
+            left.pop(of_name[id(parameter)], None)
+
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            parts = [*module.query_key_value.weight.split(module.widths), module.output.weight]
+            assert [starts_as(part) for part in parts] == ["uniform"] * 4
+            measured(module.query_key_value.weight, module.output.weight)
+        elif isinstance(module, FeedForward | GatedFeedForward):
+            halves = module.wide.weight.split(FF)
+            assert len(halves) == 1 + config.gated
+            assert {starts_as(part) for part in (*halves, module.narrow.weight)} == {"uniform"}
+            measured(module.wide.weight, module.narrow.weight)
+        elif isinstance(module, TokenEmbedding):
+            assert is_normal(module.table.weight, D**-0.5 if config.scale_embedding else 1.0)
+            measured(module.table.weight)
+        elif isinstance(module, InputEmbedding) and module.segments is not None:
+            assert is_normal(module.segments.weight, 0.02)
+            measured(module.segments.weight)
+        elif isinstance(module, LearnedPositions | RelativeBias):
+            assert is_normal(module.table, 0.02)
+            measured(module.table)
+        elif isinstance(module, PatchEmbedding):
+            assert starts_as(module.project.weight) == "uniform"
+            measured(module.project.weight)
+            if module.class_token is not None:
+                assert is_normal(module.class_token, 0.02)
+                measured(module.class_token)
+        elif isinstance(module, LayerNorm | RMSNorm):
+            assert bool((module.gain == 1).all())
+            measured(module.gain)
+    for part in ("output", "body.output", "pool", "transform"):  # heads; a tied one was measured above
+        if f"{part}.weight" in left:
+            assert starts_as(left[f"{part}.weight"]) == "uniform"
+            measured(left[f"{part}.weight"])
+    biases = [parameter for name, parameter in left.items() if name.endswith("bias")]
+    assert not any(bool(bias.any()) for bias in biases)
+    measured(*biases)
+    assert list(left) == []
+
+
+@pytest.mark.parametrize("name", ONE_STACK)
+def test_every_parameter_of_every_model_is_drawn(name: str) -> None:
+    model = ONE_STACK[name]()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(math.nan)
+    initialise(model, model.config)  # type: ignore[arg-type]
+    assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+
+
+@torch.no_grad()
+def test_a_fused_gate_would_start_too_small() -> None:
+    fused = nn.init.xavier_uniform_(torch.empty(2 * FF, D))
+    assert all(starts_as(half) == "another" for half in fused.split(FF))
+
+
+@pytest.mark.parametrize("is_tied", [True, False], ids=["tied", "untied"])
+@torch.no_grad()
+def test_an_output_is_the_embeddings_or_drawn_by_its_own_fan_and_its_bias_is_zero(is_tied: bool) -> None:
+    changes = {**WIDE, "vocab_size": V, "tie_embeddings": is_tied, "output_bias": True}
+    models: list[LanguageModel | MaskedLanguageModel | EncoderDecoder] = [
+        LanguageModel(language_config(**changes)),
+        MaskedLanguageModel(text_config("paper", **changes)),
+        model_of(tie_embeddings=is_tied, output_bias=True),
+    ]
+    for model in models:
+        assert is_normal(model.output.weight, D**-0.5) is is_tied
+        assert is_uniform(model.output.weight, math.sqrt(6 / (D + V))) is not is_tied
+        assert model.output.bias.shape == (V,) and not model.output.bias.any()

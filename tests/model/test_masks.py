@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headwise.model.masks import causal_keep, keep_as_bias, padding_keep, weights_outside
+from headwise.model.masks import (
+    causal_keep,
+    keep_as_bias,
+    padding_keep,
+    prefix_keep,
+    weights_outside,
+    window_keep,
+)
 
 
 @pytest.mark.parametrize("pad_id", [0, 9])
@@ -63,3 +70,42 @@ def test_weights_outside_finds_the_largest_leak() -> None:
     weights[0, 3, 1, 2] = 0.5
     assert weights_outside(weights, keep) == 0.5
     assert weights_outside(weights[1:], keep) == 0.25
+
+
+def test_window() -> None:
+    keep = window_keep(4, window=2)
+    assert keep.shape == (1, 1, 4, 4)
+    assert keep[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 6, 9])
+def test_windows_of_the_last_queries_are_the_last_rows(window: int) -> None:
+    whole = window_keep(6, window=window)
+    assert bool((whole.sum(-1) == torch.arange(1, 7).clamp(max=window)).all())
+    assert not (whole & ~causal_keep(6)).any()
+    for num_queries in range(1, 7):
+        assert torch.equal(window_keep(num_queries, 6, window), whole[:, :, -num_queries:])
+
+
+def test_a_window_of_one_sees_itself_and_one_of_all_is_causal() -> None:
+    assert torch.equal(window_keep(5, window=1)[0, 0], torch.eye(5, dtype=torch.bool))
+    for window in (5, 6, 100):
+        assert torch.equal(window_keep(5, window=window), causal_keep(5))
+    assert torch.equal(window_keep(2, 5, 5), causal_keep(2, 5))
+    assert not torch.equal(window_keep(5, window=4), causal_keep(5))
+
+
+def test_prefix() -> None:
+    keep = prefix_keep(torch.tensor([2, 0, 4]), 4)
+    assert keep.shape == (3, 1, 4, 4)
+    assert keep[:, 0].int().tolist() == [
+        [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]],
+        [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]],
+        [[1, 1, 1, 1]] * 4,
+    ]
+
+
+def test_a_prefix_of_none_or_one_is_causal() -> None:
+    assert torch.equal(prefix_keep(torch.tensor([0]), 5), causal_keep(5))
+    assert torch.equal(prefix_keep(torch.tensor([1]), 5), causal_keep(5))
+    assert not torch.equal(prefix_keep(torch.tensor([2]), 5), causal_keep(5))

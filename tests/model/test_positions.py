@@ -14,6 +14,7 @@ from headwise.model.positions import (
     NoPositions,
     SinusoidalPositions,
     make_positions,
+    places_of,
     sinusoidal_table,
 )
 from torch_layers import small_config
@@ -124,3 +125,28 @@ def test_none_adds_nothing() -> None:
     assert isinstance(positions, NoPositions)
     x = torch.randn(2, 5, 12)
     assert positions(x, 7) is x
+
+
+@pytest.mark.parametrize("kind", ["rotary", "alibi", "relative"])
+def test_schemes_inside_attention_add_nothing_here(kind: str) -> None:
+    assert isinstance(make_positions(small_config(positions=kind)), NoPositions)
+
+
+@pytest.mark.parametrize("kind", ["sinusoidal", "learned"])
+def test_places_stand_in_for_the_offset(kind: str) -> None:
+    positions = make_positions(small_config(positions=kind))
+    assert isinstance(positions, SinusoidalPositions | LearnedPositions)
+    if isinstance(positions, LearnedPositions):
+        torch.nn.init.normal_(positions.table)
+    x = torch.randn(2, 3, 12)
+    places = torch.tensor([[0, 0, 1], [5, 4, 9]])
+    assert torch.equal(positions(x, 0, places), x + positions.table[places])
+    one = torch.tensor([[3, 4, 5]])
+    assert torch.equal(positions(x, 0, one), positions(x, 3))
+    assert not torch.equal(positions(x, 0, one), positions(x))
+
+
+def test_places_count_from_the_first_that_is_no_padding() -> None:
+    assert places_of(4, None).tolist() == [[0, 1, 2, 3]]
+    keep = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]]).bool()
+    assert places_of(5, keep).tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 2, 2], [0, 1, 2, 3, 4], [0, 0, 0, 0, 0]]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 # Keys and values of the encoder's output, as one block's cross-attention sees them.
-Memory = tuple[Float[Tensor, "B H Ts Dh"], Float[Tensor, "B H Ts Dh"]]
+Memory = tuple[Float[Tensor, "B Hk Ts Dh"], Float[Tensor, "B Hk Ts Dh"]]
 
 
 class KeyValues:
@@ -23,8 +24,8 @@ class KeyValues:
         self._values: Tensor | None = None
 
     def append(
-        self, k: Float[Tensor, "B H T Dh"], v: Float[Tensor, "B H T Dh"]
-    ) -> tuple[Float[Tensor, "B H Tk Dh"], Float[Tensor, "B H Tk Dh"]]:
+        self, k: Float[Tensor, "B Hk T Dh"], v: Float[Tensor, "B Hk T Dh"]
+    ) -> tuple[Float[Tensor, "B Hk Tk Dh"], Float[Tensor, "B Hk Tk Dh"]]:
         """Add T positions and return all of them so far."""
         start, self.length = self.length, self.length + k.size(2)
         if self._keys is None or self._values is None or self._keys.size(2) < self.length:
@@ -44,6 +45,41 @@ class KeyValues:
         if old is not None:
             grown[:, :, : old.size(2)] = old
         return grown
+
+
+@dataclass
+class TextCache:
+    """Everything a decoder-only model remembers of what it has read and written.
+
+    blocks: one growing store a block.
+    keep: True where a position is no padding, [B, Tk]; None where none is.
+    """
+
+    blocks: list[KeyValues]
+    keep: Bool[Tensor, "B Tk"] | None = None
+
+    @property
+    def length(self) -> int:
+        """Positions so far, padding counted."""
+        return self.blocks[0].length
+
+    def extend(self, rows: int, length: int, keep: Bool[Tensor, "B T"] | None) -> Bool[Tensor, "B Tk"] | None:
+        """Note which of `length` more positions are padding; return that of all of them."""
+        if keep is None and self.keep is None:
+            return None
+        known = keep if keep is not None else self.keep
+        assert known is not None
+        before = known.new_ones(rows, self.length) if self.keep is None else self.keep
+        after = known.new_ones(rows, length) if keep is None else keep
+        self.keep = torch.cat((before, after), dim=1)  # [B, Tk]
+        return self.keep
+
+    def select(self, rows: Int[Tensor, " N"]) -> None:
+        """Keep these rows of the batch, in this order."""
+        for store in self.blocks:
+            store.select(rows)
+        if self.keep is not None:
+            self.keep = self.keep[rows]
 
 
 @dataclass

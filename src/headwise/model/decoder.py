@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from headwise.config import ModelConfig
 from headwise.model.block import DecoderBlock
 from headwise.model.cache import KeyValues, Memory
-from headwise.model.norm import LayerNorm
+from headwise.model.distance import DistancePositions
+from headwise.model.norm import make_norm
+from headwise.model.positions import places_of
 
 
 class Decoder(nn.Module):
@@ -18,8 +20,9 @@ class Decoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        self.distance_positions = DistancePositions(config, is_causal=True)
         self.blocks = nn.ModuleList(DecoderBlock(config) for _ in range(config.num_decoder_layers))
-        self.final_norm = LayerNorm(config.d_model, config.norm_eps) if config.norm == "pre" else None
+        self.final_norm = make_norm(config) if config.norm == "pre" else None
 
     def project_memory(self, memory: Float[Tensor, "B Ts D"]) -> list[Memory]:
         """Each block's keys and values of the encoder's output."""
@@ -36,9 +39,12 @@ class Decoder(nn.Module):
         cross_maps: list[Tensor] | None = None,
     ) -> Float[Tensor, "BK Tt D"]:
         """Embedded target positions to positions ready to name the next token."""
+        offset = caches[0].length if caches else 0
+        places = places_of(offset + x.size(1), None, x.device)[:, offset:]  # [1, Tt]
+        distances = self.distance_positions(places, offset + x.size(1), x.dtype)
         for n, block in enumerate(self._blocks()):
             cache = None if caches is None else caches[n]
-            x = block(x, memory[n], keep, memory_keep, cache, self_maps, cross_maps)
+            x = block(x, memory[n], keep, memory_keep, cache, self_maps, cross_maps, distances)
         return x if self.final_norm is None else self.final_norm(x)
 
     def _blocks(self) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -10,19 +11,23 @@ from torch import Tensor, nn
 
 from headwise.config import ModelConfig
 from headwise.model.attention import MultiHeadAttention
-from headwise.model.embed import TokenEmbedding
-from headwise.model.feedforward import FeedForward
-from headwise.model.norm import LayerNorm
+from headwise.model.embed import InputEmbedding, PatchEmbedding, TokenEmbedding
+from headwise.model.feedforward import FeedForward, GatedFeedForward
+from headwise.model.norm import LayerNorm, RMSNorm
 from headwise.model.positions import LearnedPositions
+from headwise.model.relative import RelativeBias
 
 # what                         starts as                                       why
 # W_Q, W_K, W_V                Xavier-uniform, each by its own fan             scores of variance 1 or less
 # W_O                          Xavier-uniform, gain 1 or 1 / sqrt(num_heads)   config.output_gain
-# feed-forward matrices        Xavier-uniform
+# feed-forward matrices        Xavier-uniform, the two of a gated layer each by its own fan
 # embeddings (and tied output) normal, std 1 / sqrt(d_model)                   times sqrt(d_model): std 1
 #   where they are not scaled  normal, std 1
 # untied output                Xavier-uniform
-# learned positions            normal, std 0.02                                small beside the embeddings
+# learned positions, class     normal, std 0.02                                small beside the embeddings
+#   token, relative bias
+# segments                     normal, std 0.02                                the same
+# other matrices               Xavier-uniform                                  patches, heads of classifiers
 # norms                        gain 1, bias 0
 # every bias                   0
 
@@ -44,41 +49,52 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
     """
     known: set[int] = set()
     for module in model.modules():
-        if isinstance(module, MultiHeadAttention):
-            # the fused matrix has a fan-out of 3 * d_model, each of its three parts only d_model
-            for block in module.query_key_value.weight.chunk(3):
-                _xavier(block)
-            gain = 1 / math.sqrt(config.num_heads) if config.output_gain == "inverse-sqrt-heads" else 1.0
-            _xavier(module.output.weight, gain)
-            linears = [module.query_key_value, module.output]
-        elif isinstance(module, FeedForward):
-            linears = [module.wide, module.narrow]
-            for linear in linears:
-                _xavier(linear.weight)
-        elif isinstance(module, TokenEmbedding):
-            std = config.d_model**-0.5 if config.scale_embedding else 1.0
-            nn.init.normal_(module.table.weight, std=std)
-            known.add(id(module.table.weight))
-            continue
-        elif isinstance(module, LearnedPositions):
-            nn.init.normal_(module.table, std=0.02)
-            known.add(id(module.table))
-            continue
-        elif isinstance(module, LayerNorm):
-            nn.init.ones_(module.gain)
-            nn.init.zeros_(module.bias)
-            known.update((id(module.gain), id(module.bias)))
-            continue
-        elif isinstance(module, nn.Linear) and id(module.weight) not in known:
-            _xavier(module.weight)  # the untied output; the linears of the parts above are drawn with them
-            linears = [module]
-        else:
-            continue
+        own = dict(module.named_parameters(recurse=False))
+        matrices: list[Tensor] = []
+        match module:
+            case MultiHeadAttention():
+                # the fused matrix has a fan-out of all three, each of its parts only its own
+                for block in torch.split(module.query_key_value.weight, list(module.widths)):
+                    _xavier(block)
+                gain = 1 / math.sqrt(config.num_heads) if config.output_gain == "inverse-sqrt-heads" else 1.0
+                _xavier(module.output.weight, gain)
+                linears = [module.query_key_value, module.output]
+            case FeedForward():
+                matrices, linears = [module.wide.weight, module.narrow.weight], [module.wide, module.narrow]
+            case GatedFeedForward():
+                matrices = [*module.wide.weight.chunk(2), module.narrow.weight]
+                linears = [module.wide, module.narrow]
+            case nn.Linear() if id(module.weight) not in known:  # not drawn with the part that holds it
+                matrices, linears = [module.weight], [module]
+            case nn.Linear():
+                linears = [module]  # a tied output has its bias alone to start
+            case TokenEmbedding():
+                std = config.d_model**-0.5 if config.scale_embedding else 1.0
+                nn.init.normal_(module.table.weight, std=std)
+                own, linears = {"weight": module.table.weight}, []
+            case InputEmbedding() if module.segments is not None:
+                nn.init.normal_(module.segments.weight, std=0.02)
+                own, linears = {"weight": module.segments.weight}, []
+            case LearnedPositions() | RelativeBias():
+                nn.init.normal_(module.table, std=0.02)
+                linears = []
+            case PatchEmbedding() if module.class_token is not None:
+                nn.init.normal_(module.class_token, std=0.02)
+                linears = []
+            case LayerNorm() | RMSNorm():
+                nn.init.ones_(module.gain)
+                if isinstance(module, LayerNorm):
+                    nn.init.zeros_(module.bias)
+                linears = []
+            case _:
+                continue
+        for matrix in matrices:
+            _xavier(matrix)
         for linear in linears:
-            known.update(id(parameter) for parameter in linear.parameters())
-            for name, parameter in linear.named_parameters():
-                if name == "bias":
-                    nn.init.zeros_(parameter)
+            own |= {f"{id(linear)}.{name}": p for name, p in linear.named_parameters()}
+            if cast("Tensor | None", linear.bias) is not None:
+                nn.init.zeros_(linear.bias)
+        known.update(id(parameter) for parameter in own.values())
     forgotten = [name for name, parameter in model.named_parameters() if id(parameter) not in known]
     assert not forgotten, f"no starting distribution for {', '.join(forgotten)}"
 

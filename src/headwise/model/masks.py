@@ -25,6 +25,31 @@ def causal_keep(
     return square.tril(num_keys - num_queries)[None, None]  # [1, 1, Tq, Tk]
 
 
+def window_keep(
+    num_queries: int, num_keys: int | None = None, window: int = 1, device: torch.device | None = None
+) -> Bool[Tensor, "1 1 Tq Tk"]:
+    """Causal, and at most `window` positions back, the query's own counted.
+
+    Mistral 7B, section 2: k layers see k * window positions. Law: a window of Tk is `causal_keep`.
+    """
+    num_keys = num_queries if num_keys is None else num_keys
+    square = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)  # [Tq, Tk]
+    own = num_keys - num_queries  # the first query's own column
+    return (square.tril(own) & square.triu(own - window + 1))[None, None]  # [1, 1, Tq, Tk]
+
+
+def prefix_keep(prefix: Int[Tensor, " B"], length: int) -> Bool[Tensor, "B 1 T T"]:
+    """Causal, but every position may look at the whole prefix: its tokens are read, not written.
+
+    Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer, figure 3, right
+
+    prefix: positions of each row that belong to it. Law: of length 0 or 1 it is `causal_keep`.
+    """
+    keys = torch.arange(length, device=prefix.device)
+    inside = keys < prefix[:, None]  # [B, T]
+    return inside[:, None, None, :] | causal_keep(length, device=prefix.device)
+
+
 def keep_as_bias(
     keep: Bool[Tensor, "#B #H #Tq Tk"], dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "#B #H #Tq Tk"]:

@@ -1,4 +1,4 @@
-"""LayerNorm: each position's vector to mean 0 and variance 1, by itself."""
+"""LayerNorm and RMSNorm: each position's vector to a fixed size, by itself."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from headwise.config import ModelConfig
 
 
 class LayerNorm(nn.Module):
@@ -31,3 +33,32 @@ class LayerNorm(nn.Module):
     def extra_repr(self) -> str:
         """What print(model) shows."""
         return f"{self.gain.numel()}, eps={self.eps}"
+
+
+class RMSNorm(nn.Module):
+    """Scale the last axis alone to a root mean square of 1, then scale each coordinate.
+
+    y = x / sqrt(mean(x^2) + eps) * gain        Root Mean Square Layer Normalization, eq. 4
+
+    LayerNorm without the mean and without the bias, as T5 and LLaMA have it.
+    Law: scaling x by a positive number (eps aside) changes nothing.
+    """
+
+    def __init__(self, d_model: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(d_model))
+        self.eps = eps
+
+    def forward(self, x: Float[Tensor, "*axes D"]) -> Float[Tensor, "*axes D"]:
+        """The formula above in one pass (torch's kernel; a test holds it against the formula)."""
+        return F.rms_norm(x, (x.size(-1),), self.gain, self.eps)
+
+    def extra_repr(self) -> str:
+        """What print(model) shows."""
+        return f"{self.gain.numel()}, eps={self.eps}"
+
+
+def make_norm(config: ModelConfig, width: int | None = None) -> LayerNorm | RMSNorm:
+    """The norm that the configuration names, of d_model coordinates or of `width`."""
+    kind = RMSNorm if config.norm_kind == "rms" else LayerNorm
+    return kind(config.d_model if width is None else width, config.norm_eps)

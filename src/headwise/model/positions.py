@@ -1,11 +1,14 @@
-"""Where a token stands: attention alone cannot tell, so a vector for each position is added."""
+"""Where a token stands: attention alone cannot tell, so a vector for each position is added.
+
+Schemes that act on the scores instead are in distance.py.
+"""
 
 from __future__ import annotations
 
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headwise.config import ModelConfig
@@ -41,12 +44,14 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         self.register_buffer("table", sinusoidal_table(config.max_length, config.d_model), persistent=False)
 
-    def forward(self, x: Float[Tensor, "B T D"], offset: int = 0) -> Float[Tensor, "B T D"]:
-        """x plus the encoding of positions offset, offset + 1, ..."""
+    def forward(
+        self, x: Float[Tensor, "B T D"], offset: int = 0, places: Int[Tensor, "#B T"] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """x plus the encoding of positions offset, offset + 1, ..., or of `places` in their stead."""
         end = offset + x.size(1)
         if end > self.table.size(0):
             self.table = sinusoidal_table(2 * end, x.size(2)).to(self.table)  # rounded as at the start
-        return x + self.table[offset:end].to(x.dtype)
+        return x + self.table[slice(offset, end) if places is None else places].to(x.dtype)
 
 
 class LearnedPositions(nn.Module):
@@ -59,26 +64,42 @@ class LearnedPositions(nn.Module):
         super().__init__()
         self.table = nn.Parameter(torch.empty(config.max_length, config.d_model))
 
-    def forward(self, x: Float[Tensor, "B T D"], offset: int = 0) -> Float[Tensor, "B T D"]:
-        """x plus the vectors of positions offset, offset + 1, ..."""
+    def forward(
+        self, x: Float[Tensor, "B T D"], offset: int = 0, places: Int[Tensor, "#B T"] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """x plus the vectors of positions offset, offset + 1, ..., or of `places` in their stead."""
         end = offset + x.size(1)
         if end > self.table.size(0):
             raise DataError(
                 f"learned positions reach max_length: got a sequence of {end} tokens, max_length="
                 f"{self.table.size(0)}; shorten the input or train with a larger max_length"
             )
-        return x + self.table[offset:end]
+        return x + self.table[slice(offset, end) if places is None else places]
 
 
 class NoPositions(nn.Module):
-    """Add nothing: an encoder then cannot tell the order of its input."""
+    """Add nothing: an encoder then cannot tell the order of its input, unless its attention can."""
 
-    def forward(self, x: Float[Tensor, "B T D"], offset: int = 0) -> Float[Tensor, "B T D"]:
+    def forward(
+        self, x: Float[Tensor, "B T D"], offset: int = 0, places: Int[Tensor, "#B T"] | None = None
+    ) -> Float[Tensor, "B T D"]:
         """x itself."""
         return x
 
 
+def places_of(
+    length: int, keep: Bool[Tensor, "B T"] | None, device: torch.device | None = None
+) -> Int[Tensor, "#B T"]:
+    """Where each token stands: 0, 1, ... from the first that is no padding.
+
+    keep: True where a token is no padding; None: there is none. Padding in front stands at 0, too.
+    """
+    if keep is None:
+        return torch.arange(length, device=device)[None]  # [1, T]
+    return (keep.cumsum(-1) - 1).clamp(min=0)  # [B, T]
+
+
 def make_positions(config: ModelConfig) -> SinusoidalPositions | LearnedPositions | NoPositions:
-    """The position scheme that the configuration names."""
+    """What is added to the embeddings; nothing for schemes that act inside attention (distance.py)."""
     schemes = {"sinusoidal": SinusoidalPositions, "learned": LearnedPositions}
     return schemes[config.positions](config) if config.positions in schemes else NoPositions()

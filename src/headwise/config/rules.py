@@ -1,0 +1,57 @@
+"""What the configuration classes demand of their values, each in one line of words."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from pathlib import Path
+
+from headwise.errors import ConfigError
+
+
+def require(claim: bool, message: str) -> None:
+    if not claim:
+        raise ConfigError(message)
+
+
+def at_least(low: float, **values: float) -> None:
+    for name, value in values.items():
+        # refuses NaN too; math.isfinite would overflow on an int of 400 digits
+        require(low <= value < math.inf, f"{name} must be at least {low}: got {value}")
+
+
+def check_types(config: object) -> None:
+    """Refuse what Python would let pass and torch would not, such as 16.0 for a whole number."""
+    for item in fields(config):  # pyright: ignore[reportArgumentType]
+        value: object = getattr(config, item.name)
+        if value is None and "None" in str(item.type):
+            continue
+        kind = str(item.type).partition(" ")[0]
+        is_bool = isinstance(value, bool)
+        if kind == "int":
+            # __index__: whatever counts as a whole number, such as numpy's
+            is_right, expected = hasattr(value, "__index__") and not is_bool, "a whole number"
+        elif kind == "float":
+            is_right, expected = hasattr(value, "__float__") and not is_bool, "a number"
+        elif kind == "bool":
+            is_right, expected = is_bool, "True or False"
+        else:
+            continue
+        require(is_right, f"{item.name} must be {expected}: got {value!r}")
+
+
+def probability(**values: float) -> None:
+    for name, value in values.items():
+        require(0 <= value < 1, f"{name} must be at least 0 and below 1: got {value}; 0 turns it off")
+
+
+def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    require(value in allowed, f"{name} must be one of {', '.join(allowed)}: got {value!r}")
+
+
+def expanded(name: str) -> Path:
+    """A path as a shell would take it: a leading ~ is the home directory, where there is one."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # ~ of a user that does not exist
+        return Path(name)
