@@ -4,7 +4,7 @@ import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headwise.data import parallel
@@ -15,6 +15,7 @@ from headwise.data.parallel import (
     read_lines,
     read_parallel,
     stream_lines,
+    stream_text,
 )
 from headwise.errors import DataError
 
@@ -182,3 +183,56 @@ def test_what_cannot_be_read_on_is_named():
 
     with pytest.raises(DataError, match="cannot read the tape after line 0: Input/output error; name"):
         next(decoded_lines(broken, "the tape"))
+
+
+def text_of(folder: Path, content: bytes) -> str:
+    path = folder / "text"
+    path.write_bytes(content)
+    return "".join(stream_text(path))
+
+
+PARTS = st.lists(st.sampled_from(["a", "\r", "\n", "\r\n", "\u00e4", "\U0001f600", "\ufeff", "\u2028"]))
+
+
+@given(PARTS, st.integers(1, 5), st.booleans())
+def test_text_comes_whole_in_parts_of_any_size(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[str], size: int, is_packed: bool
+) -> None:
+    """A character or a line end that falls apart between two parts is put together again."""
+    text = "".join(parts)
+    content = gzip.compress(text.encode(), mtime=0) if is_packed else text.encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parallel, "LONGEST_LINE", size)
+        found = text_of(tmp_path_factory.getbasetemp(), content)
+    assert found == text.removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+@given(st.lists(st.sampled_from([b"ab", b"\n", "\u00e4".encode(), "\U0001f600".encode()])), st.integers(1, 5))
+@example([], 1)
+def test_what_is_no_text_is_named_by_line_and_byte_as_for_lines(
+    tmp_path_factory: pytest.TempPathFactory, before: list[bytes], size: int
+) -> None:
+    content = b"".join(before) + b"\xff" + b"\nmore"
+    folder = tmp_path_factory.getbasetemp()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parallel, "LONGEST_LINE", size)
+        with pytest.raises(DataError) as raised:
+            text_of(folder, content)
+    with pytest.raises(DataError) as expected, stream_lines(folder / "text") as lines:
+        list(lines)
+    assert str(raised.value) == str(expected.value)
+
+
+def test_text_that_ends_inside_a_character_is_no_text(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"must be UTF-8: line 2, byte 2 is 0xc3"):
+        text_of(tmp_path, b"a\nb\xc3")
+
+
+def test_text_may_have_lines_of_any_length(tmp_path: Path) -> None:
+    text = "\u00e4" * parallel.LONGEST_LINE
+    assert text_of(tmp_path, text.encode()) == text
+
+
+def test_text_in_a_damaged_gzip_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="text is a damaged gzip file"):
+        text_of(tmp_path, gzip.compress(b"some text" * 50, mtime=0)[:-9])

@@ -18,13 +18,14 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from headwise.checkpoint import build
 from headwise.checkpoint.run import RunFiles, load_run
 from headwise.checkpoint.weights import load_tensors
 from headwise.config import RunConfig
 from headwise.data.tokenizer import Tokenizer
 from headwise.errors import RunError, StorageError, TrainingError
 from headwise.model.encoder_decoder import EncoderDecoder
-from headwise.train import loop
+from headwise.train import loop, translation
 from headwise.train.loop import train
 from headwise.train.progress import View
 from headwise.train.validate import Validation
@@ -41,7 +42,11 @@ def test_a_number_that_is_not_finite_names_the_step_and_keeps_what_was_good(
     where: str, step: int, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = 0
-    real_loss, real_rate, real_validate = loop.cross_entropy, loop.set_learning_rate, loop.validate
+    real_loss, real_rate, real_validate = (
+        translation.cross_entropy,
+        loop.set_learning_rate,
+        translation.validate,
+    )
 
     def loss(*given: Any) -> Tensor:
         nonlocal calls
@@ -60,9 +65,9 @@ def test_a_number_that_is_not_finite_names_the_step_and_keeps_what_was_good(
         result = real_validate(*given)
         return replace(result, loss=value) if where == "validation" and calls == step else result
 
-    monkeypatch.setattr(loop, "cross_entropy", loss)
+    monkeypatch.setattr(translation, "cross_entropy", loss)
     monkeypatch.setattr(loop, "set_learning_rate", rate)
-    monkeypatch.setattr(loop, "validate", validation)
+    monkeypatch.setattr(translation, "validate", validation)
     folder = tmp_path / "run"
     said = rf"^step {step}: expected (a )?finite .* its last good state is kept"
     with pytest.raises(TrainingError, match=said):
@@ -106,7 +111,7 @@ def test_control_c_saves_no_broken_weights(
         signal.raise_signal(signal.SIGINT)
 
     view = Breaking(step, spoil)
-    monkeypatch.setattr(loop, "EncoderDecoder", view.make)
+    monkeypatch.setattr(build, "EncoderDecoder", view.make)
     with pytest.raises(TrainingError, match=rf"^step {step}: expected finite weights .*; {kept}"):
         train(tiny(tmp_path / "run"), view)
     monkeypatch.undo()
@@ -123,7 +128,7 @@ def test_a_broken_weight_that_validation_never_meets_stays_out_of_every_file(
 
     files, view = RunFiles(tmp_path / "run"), Breaking(6, spoil)
     config = with_model(tiny(files.folder), tie_embeddings=False)
-    monkeypatch.setattr(loop, "EncoderDecoder", view.make)
+    monkeypatch.setattr(build, "EncoderDecoder", view.make)
     with pytest.raises(TrainingError, match=r"^step 6: expected finite weights .*its last good state"):
         train(config, view)
     for path in (files.model, files.training, *files.checkpoints.iterdir()):
@@ -133,8 +138,8 @@ def test_a_broken_weight_that_validation_never_meets_stays_out_of_every_file(
 def test_nothing_finite_at_the_first_step_says_that_nothing_was_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = loop.cross_entropy
-    monkeypatch.setattr(loop, "cross_entropy", lambda *given: real(*given) * float("nan"))
+    real = translation.cross_entropy
+    monkeypatch.setattr(translation, "cross_entropy", lambda *given: real(*given) * float("nan"))
     with pytest.raises(TrainingError, match=r"^step 1: .* got loss nan .* nothing was saved yet"):
         train(tiny(tmp_path / "run"), silent())
 

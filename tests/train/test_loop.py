@@ -20,19 +20,20 @@ from torch.nn import functional as F
 from headwise.checkpoint.run import RunFiles, load_run, open_run
 from headwise.checkpoint.weights import load_tensors
 from headwise.config import RunConfig
-from headwise.train import loop
+from headwise.train import loop, translation
 from headwise.train.batch import Batch
 from headwise.train.loop import train
 from headwise.train.prepare import prepare
 from headwise.train.progress import View
+from headwise.train.tasks import make_task
 from tiny_run import ENVIRONMENT, metrics, silent, tiny, with_model
 
 
 def trainer(config: RunConfig) -> Any:
     """What train makes inside, in float64."""
     with open_run(config) as files:
-        data = prepare(config, files.tokenizer, lambda _: None)
-        made = loop._Trainer(config, files, data, silent())
+        task = make_task(config, files, lambda _: None)
+        made = loop._Trainer(config, files, task, silent())
     made.model.double()
     return made
 
@@ -103,14 +104,14 @@ def test_training_stops_early_when_nothing_improves(
 ) -> None:
     """By script: better, better, worse, equal; patience 2 ends it at the fourth."""
     values = iter([3.0, 2.0, 2.5, 2.0, 1.0, 1.0])
-    real = loop.validate
+    real = translation.validate
 
     def scripted(*given: Any) -> Any:
         result = real(*given)
         value = next(values)
         return replace(result, loss=value) if watch == "loss" else replace(result, bleu=10 - value)
 
-    monkeypatch.setattr(loop, "validate", scripted)
+    monkeypatch.setattr(translation, "validate", scripted)
     config = tiny(tmp_path / "run", validate_every=1, patience=2, watch=watch, average_last=1, max_steps=9)
     assert train(config, silent()).step == 4
     assert load_tensors(RunFiles(tmp_path / "run").model)[1]["step"] == 2
@@ -119,8 +120,8 @@ def test_training_stops_early_when_nothing_improves(
 
 def test_the_best_weights_are_the_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     losses = iter([3.0, 1.0, 2.0, 1.0])
-    real = loop.validate
-    monkeypatch.setattr(loop, "validate", lambda *given: replace(real(*given), loss=next(losses)))
+    real = translation.validate
+    monkeypatch.setattr(translation, "validate", lambda *given: replace(real(*given), loss=next(losses)))
     seen: dict[int, bytes] = {}
     save = loop.save_state
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from headwise import files as headwise_files
 from headwise.config import RunConfig
 from headwise.recipe_text import write_recipe
 from headwise.train.loop import train
-from tiny_run import ENVIRONMENT, Crash, CrashAfter, end, silent, tiny, with_model
+from tiny_run import ENVIRONMENT, OTHER_KINDS, Crash, CrashAfter, end, silent, tiny, tiny_kind, with_model
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -68,6 +69,24 @@ def test_stopped_again_and_again_the_end_is_the_same(
     assert end(tmp_path / "run") == expected
     train(config, silent())  # a finished run stays as it is
     assert end(tmp_path / "run") == expected
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_every_kind_of_task_goes_on_as_if_never_stopped(kind: str, tmp_path: Path) -> None:
+    """Dropout, hidden tokens and shifted pictures are drawn anew where they were left."""
+    settings = {"max_steps": 8, "accumulate": 2, "watch": "loss", "samples": 2}
+    train(tiny_kind(kind, tmp_path / "a" / "whole", **settings), silent())
+    expected = end(tmp_path / "a" / "whole")
+    config = tiny_kind(kind, tmp_path / "a" / "run", **settings)
+    for step in (1, 3, 5, 8):
+        with pytest.raises(Crash):
+            train(config, CrashAfter(step))
+    train(config, silent())
+    found = end(tmp_path / "a" / "run")
+    data = replace(found["config"], data=expected["config"].data)  # whose folders have other names
+    assert found | {"config": data} == expected
+    train(config, silent())  # a finished run stays as it is
+    assert end(tmp_path / "a" / "run") == found
 
 
 def test_two_runs_end_alike_and_another_seed_does_not(

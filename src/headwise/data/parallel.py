@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from headwise.data.pairs import Pairs
 from headwise.errors import DataError
@@ -82,6 +84,50 @@ def stream_lines(path: Path) -> Generator[Iterator[str]]:
     Errors: DataError naming the file when it is missing, a directory or not readable; while reading,
     for a damaged gzip and as decoded_lines.
     """
+    with _opened(path) as file:
+        yield decoded_lines(file.readline, str(path))
+
+
+def stream_text(path: Path) -> Iterator[str]:
+    """The text of a file in parts of about LONGEST_LINE bytes, however long its lines; plain or gzip.
+
+    A carriage return before a line feed and a byte order mark are dropped; all else is kept.
+
+    Errors: DataError as stream_lines, but lines may be of any length.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    number, column = 1, 0  # the line that the next part goes on, and its bytes so far
+    held, is_first = "", True  # held: a carriage return, until the next part tells whether it ends a line
+    with _opened(path) as file:
+        while True:
+            part = _next(file.read, str(path), number)
+            raw = decoder.getstate()[0] + part
+            try:
+                text = decoder.decode(part, final=not part)
+            except UnicodeDecodeError as error:
+                above, end, line = raw[: error.start].rpartition(b"\n")
+                raise _not_utf8(
+                    str(path),
+                    number + (above + end).count(b"\n"),
+                    len(line) + (0 if end else column),
+                    raw[error.start],
+                ) from error
+            if text and is_first:
+                text, is_first = text.removeprefix("\ufeff"), False
+            text = (held + text).replace("\r\n", "\n")
+            held = "\r" if part and text.endswith("\r") else ""
+            if text := text.removesuffix(held):
+                yield text
+            if not part:
+                return
+            done = raw[: len(raw) - len(decoder.getstate()[0])]
+            column = len(done.rpartition(b"\n")[2]) + (0 if b"\n" in done else column)
+            number += done.count(b"\n")
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[BinaryIO]:
+    """The bytes of a file, unpacked."""
     try:
         file = path.open("rb")
     except (OSError, ValueError) as error:  # ValueError: a name with a NUL
@@ -89,8 +135,7 @@ def stream_lines(path: Path) -> Generator[Iterator[str]]:
         raise DataError(f"cannot read {path}: {reason}; name a text file, plain or .gz") from error
     with file:
         is_packed = file.peek(2)[:2] == _GZIP_MAGIC
-        readline = gzip.GzipFile(fileobj=file).readline if is_packed else file.readline
-        yield decoded_lines(readline, str(path))
+        yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_packed else file
 
 
 def decoded_lines(readline: Callable[[int], bytes], name: str) -> Iterator[str]:
@@ -116,10 +161,7 @@ def decoded_lines(readline: Callable[[int], bytes], name: str) -> Iterator[str]:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise DataError(
-                f"{name} must be UTF-8: line {number}, byte {error.start + 1} is 0x{line[error.start]:02x}; "
-                "convert it, for example with iconv"
-            ) from error
+            raise _not_utf8(name, number, error.start, line[error.start]) from error
         yield text.removesuffix("\n").removesuffix("\r")
 
 
@@ -135,3 +177,11 @@ def _next(readline: Callable[[int], bytes], name: str, number: int) -> bytes:
         raise DataError(
             f"cannot read {name} after line {number}: {error.strerror or error}; name a text file"
         ) from error
+
+
+def _not_utf8(name: str, line: int, place: int, byte: int) -> DataError:
+    """place: bytes of the line before the one that is wrong."""
+    return DataError(
+        f"{name} must be UTF-8: line {line}, byte {place + 1} is 0x{byte:02x}; "
+        "convert it, for example with iconv"
+    )

@@ -8,26 +8,25 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
+from headwise.checkpoint.build import Trainable
 from headwise.checkpoint.run import RunFiles, open_run, save_model
 from headwise.checkpoint.weights import check_fit, fill_model, load_tensors, model_tensors, save_tensors
 from headwise.config import RunConfig
 from headwise.errors import Stopped, TrainingError
-from headwise.model.encoder_decoder import EncoderDecoder
 from headwise.train.average import average_into
-from headwise.train.batch import Batch
 from headwise.train.interrupt import Interrupt, noted_interrupt
-from headwise.train.loss import cross_entropy, supervised
 from headwise.train.metrics import Metrics
 from headwise.train.optim import make_optimizer, set_learning_rate
-from headwise.train.prepare import Prepared, prepare
 from headwise.train.progress import View
 from headwise.train.schedule import learning_rate
 from headwise.train.state import Progress, load_state, save_state
-from headwise.train.validate import Validation, validate
+from headwise.train.task import Shown, Task, Validation
+from headwise.train.tasks import make_task
 
 # a checkpoint, or what a killed process left of one; a copy by the user has another name
 _OURS = re.compile(r"step-\d{8,}\.safetensors|\.step-\d{8,}\.safetensors\.writing")
@@ -46,11 +45,9 @@ class TrainResult:
 class Ready:
     """A run before its first step: what `before` of `train` may look at, and must leave as it is."""
 
-    model: EncoderDecoder
+    model: Trainable
     optimizer: torch.optim.Optimizer
-    batch: Batch
-    pad_id: int
-    label_smoothing: float
+    shown: Shown
     view: View
 
 
@@ -74,8 +71,8 @@ def train(
     if config.train.threads is not None:
         torch.set_num_threads(config.train.threads)
     with open_run(config) as files:
-        data = prepare(config, files.tokenizer, view.warn)
-        trainer = _Trainer(config, files, data, view)
+        task = make_task(config, files, view.warn)
+        trainer = _Trainer(config, files, task, view)
         try:
             if before is not None and not trainer.is_done:
                 before(trainer.ready())
@@ -86,15 +83,13 @@ def train(
 
 
 class _Trainer:
-    def __init__(self, config: RunConfig, files: RunFiles, data: Prepared, view: View) -> None:
-        self.config, self.files, self.data, self.view = config, files, data, view
-        self.tokenizer, self.fingerprint = data.tokenizer, data.fingerprint()
+    def __init__(self, config: RunConfig, files: RunFiles, task: Task, view: View) -> None:
+        self.config, self.files, self.task, self.view = config, files, task, view
+        self.fingerprint = task.fingerprint()
         torch.manual_seed(config.train.seed)  # pyright: ignore[reportUnknownMemberType]
-        vocabulary = data.tokenizer.vocab_size, data.tokenizer.pad_id
-        self.model = EncoderDecoder(config.model.with_vocabulary(*vocabulary))
-        self.hidden = self.model.hidden
+        self.model = task.make_model()
         if config.train.compile:
-            self.hidden = torch.compile(self.hidden, dynamic=True)  # pyright: ignore[reportUnknownMemberType]
+            task.forward = torch.compile(task.forward, dynamic=True)  # pyright: ignore[reportUnknownMemberType]
         self.optimizer = make_optimizer(self.model, config.train)
         self.progress = Progress()
         if files.training.exists():
@@ -111,15 +106,13 @@ class _Trainer:
 
     def ready(self) -> Ready:
         """What the first step will meet: a few rows of the first batch, without taking it."""
-        rows = self.data.train.batches.epoch(self.progress.epoch)[0].tolist()
-        batch = self.data.train.batch(rows[:ROWS_SHOWN], self.tokenizer)
-        pad_id, smoothing = self.tokenizer.pad_id, self.config.train.label_smoothing
-        return Ready(self.model, self.optimizer, batch, pad_id, smoothing, self.view)
+        rows = self.task.epoch(self.progress.epoch)[0]
+        return Ready(self.model, self.optimizer, self.task.shown(rows[:ROWS_SHOWN]), self.view)
 
     def run(self, interrupt: Interrupt) -> TrainResult:
         config, progress = self.config.train, self.progress
         parameters = sum(p.numel() for p in self.model.parameters())
-        self.view.line(f"{parameters:,} parameters, {self.data.summary()}")
+        self.view.line(f"{parameters:,} parameters, {self.task.summary()}")
         upcoming = self._upcoming()
         began, began_tokens = time.monotonic(), progress.total_tokens
         with self.view.bar(config.max_steps, progress.step):
@@ -147,17 +140,15 @@ class _Trainer:
                 "the same command goes on from there"
             )
 
-    def _step(self, batches: list[Batch]) -> tuple[float, float, float]:
+    def _step(self, batches: list[Any]) -> tuple[float, float, float]:
         """One optimizer step: the loss in nats a token, the gradient's length before clipping, the rate."""
-        config, progress, pad_id = self.config.train, self.progress, self.tokenizer.pad_id
+        config, progress, task = self.config.train, self.progress, self.task
         self.model.train()
-        tokens = sum(int((batch.labels != pad_id).sum()) for batch in batches)
+        tokens = sum(task.targets(batch) for batch in batches)
         total = 0.0
         for batch in batches:
             with self._precision():
-                hidden = self.hidden(batch.source, batch.decoder_input)
-                hidden, labels = supervised(hidden, batch.labels, pad_id)
-                loss = cross_entropy(hidden, self.model.output.weight, labels, config.label_smoothing, tokens)
+                loss = task.loss(batch, tokens)
             total += loss.item() * tokens
             loss.backward()  # pyright: ignore[reportUnknownMemberType]
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_norm or math.inf).item()
@@ -205,7 +196,7 @@ class _Trainer:
             about = {"kind": "checkpoint", "step": progress.step}
             save_tensors(self.files.checkpoint(progress.step), model_tensors(self.model), about)
             progress.validated = [*progress.validated, progress.step][-config.average_last :]
-        value = result.loss if config.watch == "loss" else -(result.bleu or 0.0)
+        value = result.watched(config.watch)
         if progress.best is None or value < progress.best:
             progress.best, progress.best_step, progress.waited = value, progress.step, 0
             save_model(self.files, self.model, progress.step)
@@ -216,9 +207,8 @@ class _Trainer:
                 self.view.line(f"no better {config.watch} for {config.patience} validations: stopping early")
 
     def _measure(self) -> Validation:
-        data, config = self.data, self.config.train
         with self._precision():
-            return validate(self.model, data.tokenizer, data.validation, data.validation_pairs, config)
+            return self.task.validate()
 
     def _not_finite(self, what: str) -> TrainingError:
         kept = "its last good state is kept" if self.files.training.exists() else "nothing was saved yet"
@@ -270,14 +260,14 @@ class _Trainer:
         self.view.line(f"final  {result.summary()}  ({what}), in {self.files.model}")
         return TrainResult(self.files, progress.step, result)
 
-    def _upcoming(self) -> Iterator[Batch]:
+    def _upcoming(self) -> Iterator[Any]:
         """Batches from where the run stands, for ever; progress points at the one after."""
-        progress, data = self.progress, self.data.train
+        progress = self.progress
         while True:
-            rows = data.batches.epoch(progress.epoch)
+            rows = self.task.epoch(progress.epoch)
             while progress.batch < len(rows):
                 progress.batch += 1
-                yield data.batch(rows[progress.batch - 1].tolist(), self.tokenizer)
+                yield self.task.batch(rows[progress.batch - 1])
             progress.epoch, progress.batch = progress.epoch + 1, 0
 
     def _precision(self) -> torch.autocast | nullcontext[None]:

@@ -14,6 +14,7 @@ from headwise.evaluate.score import score
 from headwise.model.encoder_decoder import EncoderDecoder
 from headwise.train.batch import Encoded
 from headwise.train.loss import cross_entropy, supervised
+from headwise.train.task import Watch
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ class Validation:
         if self.bleu is not None:
             values["bleu"] = self.bleu
         return {f"{prefix}_{name}": value for name, value in values.items()}
+
+    def watched(self, name: Watch) -> float:
+        """Lower is better."""
+        return {"loss": self.loss, "bleu": -(self.bleu or 0.0), "accuracy": -self.accuracy}[name]
 
     def summary(self) -> str:
         """One line."""

@@ -1,0 +1,189 @@
+"""Texts and their classes out of CSV, TSV or JSON lines."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from headwise.config import LabelledConfig, expanded
+from headwise.data.parallel import stream_lines
+from headwise.errors import DataError
+
+_LONGEST = 1_000_000  # characters of one field
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Aligned texts and names of classes."""
+
+    texts: list[str]
+    labels: list[str]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def take(self, rows: Sequence[int]) -> Labelled:
+        """These rows."""
+        return Labelled([self.texts[row] for row in rows], [self.labels[row] for row in rows])
+
+
+def read_labelled(path: Path, text: str, label: str) -> Labelled:
+    """Every example of a file, by the names of its columns or keys.
+
+    Numbers and true or false are classes too, as they are written.
+
+    Errors: DataError naming the file and the line for what cannot be read, a missing column, an empty
+    text or class, and a kind of file that its name does not tell.
+    """
+    with stream_lines(path) as lines:
+        kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
+        match kind:
+            case "csv":
+                rows = _table(lines, path, kind, ",")
+            case "tsv":
+                rows = _table(lines, path, kind, "\t")
+            case "jsonl" | "ndjson":
+                rows = _objects(lines, path)
+            case _:
+                raise DataError(
+                    f"{path} must be .csv, .tsv or .jsonl (or .gz of one): got {path.name}; rename it"
+                )
+        found = Labelled([], [])
+        for line, row in rows:
+            values = [_value(row, name, path, line) for name in (text, label)]
+            found.texts.append(values[0])
+            found.labels.append(values[1])
+    if not found.texts:
+        raise DataError(f"{path} must hold examples: got none; give a text and a class in each row")
+    return found
+
+
+def split_by_class(labels: Sequence[str], share: float, seed: int, what: str) -> tuple[list[int], list[int]]:
+    """Rows to learn from and rows to keep, of each class about `share` of them, at least one of both.
+
+    Errors: DataError for a class of a single example.
+    """
+    generator = np.random.default_rng(seed)
+    learnt: list[int] = []
+    kept: list[int] = []
+    for name in sorted(set(labels)):
+        rows = [row for row, label in enumerate(labels) if label == name]
+        if len(rows) < 2:
+            raise DataError(
+                f"each class needs two examples, one to learn from and one {what}: {name!r} has 1; "
+                "add examples or take it out"
+            )
+        count = min(max(1, round(share * len(rows))), len(rows) - 1)
+        order: list[int] = generator.permutation(rows).tolist()
+        kept += order[:count]
+        learnt += order[count:]
+    return sorted(learnt), sorted(kept)
+
+
+def load_labelled(
+    config: LabelledConfig, warn: Callable[[str], None]
+) -> tuple[Labelled, Labelled, tuple[str, ...]]:
+    """Training part, validation part, names of the classes in order.
+
+    Errors: DataError as read_labelled, for fewer than two classes, and for a validation class that
+    nothing is learnt of.
+    """
+    train = read_labelled(_find(config, config.train, "train"), config.text, config.label)
+    if config.validation is None:
+        learnt, kept = split_by_class(train.labels, config.validation_share, config.seed, "to validate on")
+        train, validation = train.take(learnt), train.take(kept)
+    else:
+        validation = read_labelled(_find(config, config.validation, "validation"), config.text, config.label)
+    classes = tuple(sorted(set(train.labels)))
+    if len(classes) < 2:
+        raise DataError(
+            f"there must be two classes or more: got {train.labels[0]!r} alone; is data.labelled.label "
+            f"({config.label!r}) the right column?"
+        )
+    strange = sorted(set(validation.labels) - set(classes))
+    if strange:
+        raise DataError(
+            "every class of the validation file must occur in the training file: got "
+            f"{', '.join(strange[:5])}; correct the names or add examples"
+        )
+    repeated = len(set(validation.texts) & set(train.texts))
+    if repeated:
+        warn(f"{repeated} validation texts are also training texts")
+    return train, validation, classes
+
+
+def _find(config: LabelledConfig, name: str, part: str) -> Path:
+    path = expanded(config.folder) / expanded(name)
+    if not path.exists():
+        raise DataError(
+            f"no file {path}: data.labelled.folder says where the examples are (got {config.folder}), "
+            f"data.labelled.{part} how their file is called"
+        )
+    return path
+
+
+def _table(
+    lines: Iterator[str], path: Path, kind: str, separator: str
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Rows under a header; a quoted field may hold separators and line ends."""
+    csv.field_size_limit(_LONGEST)
+    reader = csv.reader((f"{line}\n" for line in lines), delimiter=separator, strict=True)
+    try:
+        header = next(reader, None)
+        if header is None:
+            return
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise DataError(
+                    f"{path}: line {reader.line_num} must have {len(header)} fields as the header has: got "
+                    f"{len(row)}; quote fields that hold {separator!r}"
+                )
+            yield reader.line_num, dict(zip(header, row, strict=True))
+    except csv.Error as error:
+        raise DataError(
+            f"{path}: line {reader.line_num} is no {kind.upper()} row: {error}; correct it"
+        ) from None
+
+
+def _objects(lines: Iterator[str], path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row: object = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}: line {number} is no JSON: {error}; correct it") from None
+        if not isinstance(row, dict):
+            raise DataError(
+                f"{path}: line {number} must be an object with a text and a class: got {line[:40]!r}"
+            )
+        yield number, cast("dict[str, Any]", row)
+
+
+def _value(row: dict[str, Any], name: str, path: Path, line: int) -> str:
+    if name not in row:
+        raise DataError(
+            f"{path}: line {line} has no {name!r}: it has {', '.join(map(repr, list(row)[:8]))}; name the "
+            "columns with data.labelled.text and data.labelled.label"
+        )
+    value = row[name]
+    if isinstance(value, (bool, int, float)):
+        value = json.dumps(value)
+    if not isinstance(value, str) or not value.strip():
+        raise DataError(
+            f"{path}: line {line}: {name!r} must be text: got {value!r}; fill it in or drop the line"
+        )
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise DataError(
+            f"{path}: line {line}: {name!r} must be text: got half a character (\\ud800 to \\udfff) in "
+            f"{value[:40]!r}; correct the escape"
+        )
+    return value
