@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from headwise.train.loop import train
-from tiny_run import silent, tiny
+from tiny_run import silent, tiny, tiny_kind
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +18,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("runs") / "tiny"
     train(tiny(folder), silent())
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """run_of("masked"): a trained run of another kind than translation."""
+    made: dict[str, str] = {}
+
+    def of(kind: str) -> str:
+        if kind not in made:
+            folder = tmp_path_factory.mktemp("kinds") / kind
+            train(tiny_kind(kind, folder), silent())
+            made[kind] = str(folder)
+        return made[kind]
+
+    return of
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from headwise.errors import TrainingError
 from headwise.model import encoder_decoder
 from headwise.train.loop import ROWS_SHOWN, Ready, train
 from headwise.train.progress import View
-from tiny_run import end, silent, tiny
+from tiny_run import OTHER_KINDS, end, silent, tiny, tiny_kind
 
 
 def all_visible(num_queries: int, num_keys: int | None = None, device: Any = None) -> Tensor:
@@ -46,6 +46,19 @@ def test_a_run_ends_with_the_same_bits_with_and_without(tmp_path: Path) -> None:
     (line,) = [line for line in lines() if line.startswith("preflight: ")]
     clear = int(line.removeprefix("preflight: ").partition(" checks clear, ")[0])
     assert clear >= 20 and line.endswith(" 0 findings")
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_a_run_of_any_kind_is_clear_and_ends_with_the_same_bits(kind: str, tmp_path: Path) -> None:
+    view, lines = told()
+    train(tiny_kind(kind, tmp_path / "a" / "run"), view, before=preflight)
+    train(tiny_kind(kind, tmp_path / "b" / "run"), silent())
+    first, second = end(tmp_path / "a" / "run"), end(tmp_path / "b" / "run")
+    for one in (first, second):
+        del one["config"]  # holds the folder of the data
+    assert first == second
+    (line,) = [line for line in lines() if line.startswith("preflight: ")]
+    assert line.endswith(" 0 findings") and int(line.split()[1]) >= 10
 
 
 def test_an_error_stops_the_run_before_its_first_step(
@@ -77,10 +90,10 @@ def test_what_is_shown_is_a_part_of_the_first_batch_and_a_finished_run_is_not_sh
     seen: list[Ready] = []
     first = train(tiny(tmp_path / "run"), silent(), before=seen.append)
     (ready,) = seen
-    assert ready.batch.source.size(0) == ready.batch.labels.size(0) <= ROWS_SHOWN
-    assert torch.equal(ready.batch.decoder_input[:, 1:], ready.batch.labels[:, :-1]) or ready.pad_id in (
-        ready.batch.labels
-    )
+    source, decoder_input = ready.shown.inputs
+    labels = ready.shown.targets
+    assert source.size(0) == labels.size(0) <= ROWS_SHOWN
+    assert torch.equal(decoder_input[:, 1:], labels[:, :-1]) or ready.shown.pad_id in (labels)
     again = train(tiny(tmp_path / "run"), silent(), before=seen.append)
     assert len(seen) == 1 and again.step == first.step
 

@@ -67,6 +67,18 @@ def test_types_in_words(hint: Any, words: str) -> None:
 
 def test_sections_come_outer_before_inner_with_their_titles() -> None:
     found = {section.path: section for section in sections()}
-    assert list(found) == ["", "model", "data", "data.dates", "data.parallel", "train"]
-    assert found["data"].title == "Where the text comes from and how it becomes tokens"
+    assert list(found) == [
+        "",
+        "model",
+        "model.rotary",
+        "model.patches",
+        "data",
+        "data.dates",
+        "data.parallel",
+        "data.text",
+        "data.labelled",
+        "data.images",
+        "train",
+    ]
+    assert found["data"].title == "Where the data come from and how they become tokens"
     assert [s.option for s in found[""].settings] == ["--run"]

@@ -49,6 +49,21 @@ def test_the_penalty_is_the_formula_of_the_paper() -> None:
     assert gnmt_penalty(lengths, 0.5).tolist() == pytest.approx([1, math.sqrt(2), 2])
 
 
+@pytest.mark.parametrize(
+    "marks", [MARKS, ToyMarks(0, 0, 2), ToyMarks(0, 2, 2)], ids=["ours", "T5 and Marian", "BART"]
+)
+@torch.no_grad()
+def test_probabilities_are_the_models_own_however_a_target_begins(marks: ToyMarks) -> None:
+    model, source = toy(3, end_bias=6.0), source_of([[3, 4, 5]])
+    found = beam_search(model, source, marks, 4, 5, n_best=4)[0]
+    assert any(h.is_finished for h in found)
+    for h in found:
+        written = [*h.ids, *([marks.eos_id] if h.is_finished else [])]
+        log_p = model(source, torch.tensor([[marks.bos_id, *written]])).log_softmax(-1)[0]
+        expected = sum(float(log_p[place, token]) for place, token in enumerate(written))
+        assert h.log_probability == pytest.approx(expected, abs=1e-5)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_beam_of_one_is_greedy(seed: int) -> None:
     model = toy(seed, end_bias=1.0)

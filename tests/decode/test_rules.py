@@ -7,8 +7,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from decode.toys import CONFIG, MARKS, Toy, source_of, toy
-from headwise.decode.rules import default_limit, evaluating, forbid_marks, length_limits, to_lists
+from decode.toys import CONFIG, MARKS, Toy, ToyMarks, source_of, toy
+from headwise.decode.rules import (
+    default_limit,
+    evaluating,
+    forbid_marks,
+    forbidden_ids,
+    length_limits,
+    to_lists,
+)
 from headwise.errors import ConfigError
 
 
@@ -43,6 +50,19 @@ def test_marks_are_forbidden_in_place_and_nothing_else_moves() -> None:
     assert torch.equal(logits[:, marks], torch.full((3, 2), -torch.inf))
     others = [token for token in range(6) if token not in marks]
     assert MARKS.eos_id in others and torch.equal(logits[:, others], before[:, others])
+
+
+@pytest.mark.parametrize(
+    ("pad", "begin", "end", "forbidden"),
+    [(0, 1, 2, [0, 1]), (0, 0, 2, [0]), (1, 2, 2, [1]), (2, 1, 2, [1])],
+    ids=["ours", "T5 and Marian", "BART", "padding that ends"],
+)
+def test_what_ends_a_sentence_may_be_written(pad: int, begin: int, end: int, forbidden: list[int]) -> None:
+    marks = ToyMarks(pad, begin, end)
+    assert forbidden_ids(marks) == forbidden
+    logits = torch.zeros(2, 4)
+    forbid_marks(logits, marks)
+    assert logits.isinf().any(0).nonzero().flatten().tolist() == forbidden
 
 
 def test_lists_are_what_the_tensor_holds() -> None:

@@ -25,6 +25,8 @@ COMMANDS = {
     "demo": "train on dates, translate them, draw what the model looks at",
     "train": "train a model as a recipe says, or go on where training stopped",
     "translate": "translate lines of text",
+    "generate": "continue a text with a trained language model",
+    "classify": "name the class of texts or pictures",
     "evaluate": "score translations of a text: BLEU, chrF, exact match",
     "attention": "draw what each head looks at in one sentence",
     "doctor": "name the known mistakes in a PyTorch Transformer, each at its line",
@@ -111,6 +113,10 @@ def _command(name: str) -> Callable[[Sequence[str]], int] | None:
             from headwise.cli.train import train as command
         case "translate":
             from headwise.cli.translate import translate as command
+        case "generate":
+            from headwise.cli.generate import generate as command
+        case "classify":
+            from headwise.cli.classify import classify as command
         case "evaluate":
             from headwise.cli.evaluate import evaluate as command
         case "attention":

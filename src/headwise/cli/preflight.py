@@ -20,9 +20,7 @@ def preflight(ready: Ready) -> None:
     from headwise.doctor.examine import examine_subject
     from headwise.doctor.own_run import subject_of
 
-    subject = subject_of(
-        ready.model, ready.batch, ready.pad_id, ready.label_smoothing, optimizer=ready.optimizer
-    )
+    subject = subject_of(ready.model, ready.shown, optimizer=ready.optimizer)
     report = examine_subject(subject, target="the model before its first step", quick=True)
     if report.ok("error"):
         clear = len(report.with_verdict("clear"))

@@ -1,6 +1,6 @@
 """Every setting of a recipe, read off the configuration classes: its path, type, default and help.
 
-A field of `config.py` and its line under `Args:` are all there is to write: recipes, options and
+A field of `config/` and its line under `Args:` are all there is to write: recipes, options and
 `--help` follow from them.
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ from headwise.cli.arguments import CommandParser
 from headwise.cli.recipe import read_recipe, write_recipe
 from headwise.cli.settings import build, sections
 from headwise.cli.using import warn
-from headwise.config import RunConfig
+from headwise.config import DataConfig, ModelConfig, RunConfig
+from headwise.config.data import KINDS
 
 
 def train(arguments: Sequence[str]) -> int:
@@ -63,23 +64,65 @@ def without_effect(config: RunConfig, values: Mapping[str, Any]) -> list[str]:
 
     A value that equals the default is not told of: whole recipes, as --print_config writes them, hold all.
     """
-    kind, schedule = config.data.kind, config.train.schedule
-    reasons = (
-        ("data.dates.", kind != "dates", f"with data.kind {kind}; set data.kind to dates or"),
-        ("data.parallel.", kind != "parallel", f"with data.kind {kind}; set data.kind to parallel or"),
-        (
-            "train.final_rate",
-            schedule != "cosine",
-            f"with train.schedule {schedule}; set train.schedule to cosine or",
-        ),
-        ("model.pad_id", True, "beside the tokenizer's;"),
-    )
     defaults = {setting.path: setting.default for section in sections() for setting in section.settings}
     asked = sorted(path for path, value in values.items() if value != defaults[path])
     lines: list[str] = []
-    for start, is_ignored, why in reasons:
-        paths = [path for path in asked if is_ignored and path.startswith(start)]
+    for starts, is_ignored, why in _reasons(config):
+        paths = [path for path in asked if is_ignored and path.startswith(starts)]
+        asked = [path for path in asked if path not in paths]  # one reason is enough
         if paths:
             have, them = ("has", "it") if len(paths) == 1 else ("have", "them")
             lines.append(f"{', '.join(paths)} {have} no effect {why} leave {them} out")
     return lines
+
+
+def _reasons(config: RunConfig) -> Iterator[tuple[tuple[str, ...], bool, str]]:
+    """How the paths begin that may do nothing, whether they do, and why."""
+    kind, model, data = config.data.kind, config.model, config.data
+    with_kind = f"with data.kind {kind};"
+    for other in KINDS:
+        yield (f"data.{other}.",), kind != other, f"{with_kind} set data.kind to {other} or"
+    yield ("model.pad_id",), True, "beside the tokenizer's;"
+    yield from _reasons_of_data(data, with_kind, is_filled_in=model.num_encoder_layers > 0)
+    yield from _reasons_of_positions(model)
+    is_encoder, names_classes = model.num_decoder_layers == 0, kind in ("labelled", "images")
+    is_image = kind == "images"
+    yield ("model.window",), is_encoder, "without decoder layers, since nothing is causal;"
+    yield ("model.num_segments",), config.is_translation or is_image, with_kind
+    yield ("model.num_classes", "model.pooling"), not names_classes, with_kind
+    yield ("model.pooling_activation", "model.vocab_size", "model.scale_embedding"), is_image, with_kind
+    yield ("model.output_bias", "model.tie_embeddings", "model.tie_output"), names_classes, with_kind
+    yield ("model.scale_output",), is_encoder, "without decoder layers;"
+    yield ("model.patches.",), not is_image, f"{with_kind} set data.kind to images or"
+    yield ("train.samples",), is_encoder, "without decoder layers, since nothing is written;"
+    schedule = config.train.schedule
+    why = f"with train.schedule {schedule}; set train.schedule to cosine or"
+    yield ("train.final_rate",), schedule != "cosine", why
+
+
+def _reasons_of_data(
+    data: DataConfig, with_kind: str, *, is_filled_in: bool
+) -> Iterator[tuple[tuple[str, ...], bool, str]]:
+    tokens = {"text": data.text.tokens, "labelled": data.labelled.tokens}.get(data.kind)
+    yield ("data.vocab_size",), data.kind == "images", with_kind
+    why = f"with data.{data.kind}.tokens characters; set data.{data.kind}.tokens to bytes or"
+    yield ("data.vocab_size",), tokens == "characters", why
+    why = "without encoder layers, since nothing is hidden;"
+    yield ("data.text.masked_share",), not is_filled_in, why
+    why = "beside data.text.validation_files;"
+    yield ("data.text.validation_share",), len(data.text.validation_files) > 0, why
+    drawn = ("data.labelled.validation_share", "data.labelled.seed")
+    yield drawn, data.labelled.validation is not None, "beside data.labelled.validation;"
+
+
+def _reasons_of_positions(model: ModelConfig) -> Iterator[tuple[tuple[str, ...], bool, str]]:
+    positions, scaling = model.positions, model.rotary.scaling
+    for starts, other in ((("model.rotary.",), "rotary"), (("model.relative_",), "relative")):
+        why = f"with model.positions {positions}; set model.positions to {other} or"
+        yield starts, positions != other, why
+    with_scaling = f"with model.rotary.scaling {scaling};"
+    yield ("model.rotary.factor",), scaling == "none", with_scaling
+    yield ("model.rotary.original_length",), scaling in ("none", "linear", "ntk"), with_scaling
+    turns = ("model.rotary.fast_turns", "model.rotary.slow_turns")
+    yield turns, scaling not in ("yarn", "llama3"), with_scaling
+    yield ("model.rotary.attention_factor",), scaling != "yarn", with_scaling

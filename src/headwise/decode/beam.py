@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headwise.data.padding import Marks
-from headwise.decode.rules import evaluating, forbid_marks, length_limits, to_lists
+from headwise.decode.rules import evaluating, forbid_marks, forbidden_ids, length_limits, to_lists
 from headwise.errors import ConfigError
 from headwise.model.encoder_decoder import EncoderDecoder
 
@@ -194,7 +194,7 @@ def _continuations(
 ) -> tuple[Float[Tensor, "B count"], Int[Tensor, "B count"], Int[Tensor, "B count"]]:
     """The best continuations of each sentence: their log P, whom they continue, and by which token."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    never = logits[:, [marks.pad_id, marks.bos_id]]
+    never = logits[:, forbidden_ids(marks)]
     forbid_marks(logits, marks)
     # none but the best of each hypothesis can be among the best of its sentence
     best, ids = _best(logits, min(count, logits.size(1)))

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.data.padding import Marks
 from headwise.errors import ConfigError
@@ -44,14 +44,18 @@ def default_limit(model: EncoderDecoder, source_tokens: int) -> int:
     return min(2 * source_tokens + 20, model.config.max_length)
 
 
-def forbid_marks(logits: Float[Tensor, "N V"], marks: Marks) -> None:
-    """Padding and the begin mark are never written: their logits become -inf, in place.
+def forbidden_ids(marks: Marks) -> list[int]:
+    """Padding and the begin mark, each once: T5 and Marian begin with padding, BART with the end mark."""
+    return sorted({marks.pad_id, marks.bos_id} - {marks.eos_id})
 
-    Whoever needs log-probabilities of the model itself keeps these two logits first: see
+
+def forbid_marks(logits: Float[Tensor, "N V"], marks: Marks) -> None:
+    """What is never written: the logits of `forbidden_ids` become -inf, in place.
+
+    Whoever needs log-probabilities of the model itself keeps these logits first: see
     `beam._continuations`.
     """
-    logits[:, marks.pad_id] = -torch.inf
-    logits[:, marks.bos_id] = -torch.inf
+    logits[:, forbidden_ids(marks)] = -torch.inf
 
 
 def to_lists(values: Tensor) -> Any:
@@ -60,7 +64,7 @@ def to_lists(values: Tensor) -> Any:
 
 
 @contextmanager
-def evaluating(model: EncoderDecoder) -> Generator[None]:
+def evaluating(model: nn.Module) -> Generator[None]:
     """No dropout and no gradients inside; every part's mode comes back afterwards.
 
     Law: draws no random number, so a training that pauses to translate goes on as if it had not.
