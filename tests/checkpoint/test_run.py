@@ -10,14 +10,25 @@ from pathlib import Path
 import pytest
 import torch
 
-from headwise.checkpoint.run import RunFiles, load_run, open_run, save_model
+from headwise.checkpoint.run import (
+    ImageRun,
+    Run,
+    RunFiles,
+    TextRun,
+    load_any_run,
+    load_run,
+    open_run,
+    read_classes,
+    save_model,
+    write_classes,
+)
 from headwise.checkpoint.weights import load_tensors, save_tensors
 from headwise.config import ModelConfig, RunConfig
 from headwise.data.tokenizer import Tokenizer
 from headwise.errors import RunError, StorageError
 from headwise.model.encoder_decoder import EncoderDecoder
 from headwise.train.loop import train
-from tiny_run import silent, tiny
+from tiny_run import OTHER_KINDS, silent, tiny, tiny_kind
 
 
 def make(folder: Path, text: str = "one two three") -> RunConfig:
@@ -175,3 +186,115 @@ def test_an_edited_configuration_that_the_shapes_cannot_tell_is_named(tmp_path: 
     files.config.write_text(text.replace("num_heads: 2", "num_heads: 4"), encoding="utf-8")
     with pytest.raises(RunError, match=r"config\.yaml is not the one"):
         load_run(tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of every kind, each in a directory of its name."""
+    folder = tmp_path_factory.mktemp("kinds")
+    for kind in OTHER_KINDS:
+        train(tiny_kind(kind, folder / kind), silent())
+    return folder
+
+
+@pytest.fixture
+def copies(trained: Path, tmp_path: Path) -> Path:
+    """Copies to be damaged."""
+    for kind in OTHER_KINDS:
+        shutil.copytree(trained / kind, tmp_path / kind)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_a_run_of_any_kind_is_loaded_ready_for_use(kind: str, trained: Path) -> None:
+    run = load_any_run(trained / kind)
+    assert not run.model.training and run.config == tiny_kind(kind, trained / kind)
+    tensors, about = load_tensors(RunFiles(trained / kind).model)
+    assert all(torch.equal(p, tensors[name]) for name, p in run.model.named_parameters())
+    assert type(run) is (ImageRun if kind == "images" else TextRun)
+    expected = {"labelled": ("even", "odd"), "images": ("0", "1", "2")}.get(kind, ())
+    assert not isinstance(run, Run) and run.classes == expected
+    assert about["classes"] == (list(expected) or None)
+    assert (about["tokenizer"] is None) == (kind == "images")
+
+
+def test_a_translator_is_a_run_of_any_kind_too(folder: Path) -> None:
+    assert isinstance(load_any_run(folder), Run)
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_only_a_translator_translates(kind: str, trained: Path) -> None:
+    with pytest.raises(RunError, match=r"does not translate: it was trained on data\.kind"):
+        load_run(trained / kind)
+
+
+@pytest.mark.parametrize("kind", ["labelled", "images"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, r"cannot read the classes .*classes\.json: No such file or directory; restore it"),
+        (b"{", r"cannot read the classes .*classes\.json: .*; restore it"),
+        (b"\xff", r"cannot read the classes .*classes\.json: .*; restore it"),
+        (b"{}", r"classes\.json is damaged: expected a list of two names or more"),
+        (b'["a"]', r"classes\.json is damaged"),
+        (b'["a", 2]', r"classes\.json is damaged"),
+        (b'["a", "b", "c", "d"]', r"classes\.json is not the one that .*model\.safetensors was trained with"),
+        (b'["odd", "even"]', r"classes\.json is not the one"),
+    ],
+)
+def test_classes_that_are_not_the_models_are_named(
+    kind: str, content: bytes | None, said: str, copies: Path
+) -> None:
+    path = RunFiles(copies / kind).classes
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(RunError, match=said):
+        load_any_run(copies / kind)
+
+
+@pytest.mark.parametrize("kind", ["language", "masked", "labelled"])
+def test_a_damaged_or_other_tokenizer_of_any_kind_is_named(kind: str, copies: Path) -> None:
+    path = RunFiles(copies / kind).tokenizer
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(RunError, match=r"tokenizer\.json is damaged"):
+        load_any_run(copies / kind)
+    path.write_bytes(content + b" ")
+    with pytest.raises(RunError, match=r"tokenizer\.json is not the one"):
+        load_any_run(copies / kind)
+    path.unlink()
+    with pytest.raises(RunError, match=r"cannot read the tokenizer .*tokenizer\.json"):
+        load_any_run(copies / kind)
+
+
+@pytest.mark.parametrize("kind", ["labelled", "images"])
+def test_a_number_of_classes_that_does_not_fit_is_the_runs_fault(kind: str, copies: Path) -> None:
+    path = RunFiles(copies / kind).config
+    path.write_text(path.read_text().replace("num_classes: null", "num_classes: 7", 1))
+    with pytest.raises(RunError, match=r"config\.yaml does not fit .*: model\.num_classes must equal"):
+        load_any_run(copies / kind)
+
+
+def test_classes_are_written_as_they_are_and_never_over_those_of_a_model(tmp_path: Path) -> None:
+    files = RunFiles(tmp_path)
+    names = ("a b", "\u732b", "\n", "")
+    write_classes(files, ("x", "y"))
+    write_classes(files, names)
+    assert read_classes(files) == names
+    files.training.touch()
+    write_classes(files, names)
+    with pytest.raises(
+        RunError, match=r"(?s)got x, y, the run has a b, .*; restore the data or choose another"
+    ):
+        write_classes(files, ("x", "y"))
+    assert read_classes(files) == names
+    with pytest.raises(RunError, match="got 0, 1, 2, 3, 4, 5, 6, 7 and 92 more, the run"):
+        write_classes(files, tuple(map(str, range(100))))
+
+
+def test_the_classes_of_a_mistake_before_the_first_save_go_with_it(tmp_path: Path) -> None:
+    with open_run(tiny_kind("labelled", tmp_path / "run")) as files:
+        write_classes(files, ("of", "the mistake"))
+    with open_run(tiny_kind("labelled", tmp_path / "run", max_steps=99)) as files:
+        assert not files.classes.exists()

@@ -36,21 +36,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     Errors: RunError naming the file when it is missing, damaged, or not of headwise.
     """
-    try:
-        # straight into memory of our own: a mapped file that is replaced later must not change under us
-        opened: Any = safe_open(path, framework="pt")
-        with opened as file:
-            metadata: dict[str, str] = file.metadata() or {}
-            names: list[str] = list(file.keys())
-            tensors: dict[str, Tensor] = {name: file.get_tensor(name).clone() for name in names}
-    except FileNotFoundError:
-        raise RunError(f"{path} is missing: expected a file that headwise train wrote") from None
-    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
-        # the last two: a torch type that the library does not know
-        reason = getattr(error, "strerror", None) or error
-        raise RunError(
-            f"{path} is damaged or no safetensors file: {reason}; restore it or train again"
-        ) from None
+    tensors, metadata = read_tensors(path, "restore it or train again")
     if "headwise" not in metadata:
         raise RunError(
             f"{path} was not written by headwise (its header has no 'headwise' entry); it is left alone"
@@ -70,6 +56,26 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"{path} is damaged: its checksum is {got}, expected {expected}; restore it or train again"
         )
     return tensors, about
+
+
+def read_tensors(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read any safetensors file: the tensors, and the words in its header.
+
+    Errors: RunError naming the file when it is missing or damaged, with the remedy.
+    """
+    try:
+        # straight into memory of our own: a mapped file that is replaced later must not change under us
+        opened: Any = safe_open(path, framework="pt")
+        with opened as file:
+            metadata: dict[str, str] = file.metadata() or {}
+            names: list[str] = list(file.keys())
+            return {name: file.get_tensor(name).clone() for name in names}, metadata
+    except FileNotFoundError:
+        raise RunError(f"{path} is missing: expected a file that headwise train wrote") from None
+    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
+        # the last two: a torch type that the library does not know
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"{path} is damaged or no safetensors file: {reason}; {remedy}") from None
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:

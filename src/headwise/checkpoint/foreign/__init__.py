@@ -1,0 +1,1 @@
+"""Other people's checkpoints: the layouts of the transformers library, read and written."""

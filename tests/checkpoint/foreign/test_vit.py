@@ -1,0 +1,36 @@
+"""ViT: the same numbers as transformers computes, both ways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checkpoint.foreign.agreement import (
+    TWINS,
+    Case,
+    cases,
+    check_agreement,
+    check_saving,
+    check_twin,
+)
+
+CASES = cases("vit")
+FIRST = [next(case for case in CASES if case.layout == name) for name in ("vit",)]
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+@every_case
+def test_it_computes_what_transformers_computes(case: Case, tmp_path: Path) -> None:
+    check_agreement(case, tmp_path)
+
+
+@every_case
+def test_what_is_loaded_can_be_saved_again(case: Case, tmp_path: Path) -> None:
+    check_saving(case, tmp_path)
+
+
+@pytest.mark.parametrize("twin", TWINS)
+@pytest.mark.parametrize("case", FIRST, ids=str)
+def test_a_wrong_twin_is_told_apart(case: Case, twin: str, tmp_path: Path) -> None:
+    check_twin(case, twin, tmp_path)
