@@ -6,8 +6,9 @@
 
 A shape comment is a trailing `# [B, T, H*Dh]` on the first or last line of a statement that
 assigns or returns. Several values take several shapes (`return mixed, weights  # [B, T, D], [B, T]`)
-or share one. An axis is a name, a number or arithmetic; `...` first stands for any leading axes. A
-name that the sizes do not give is bound where a call first meets it, for the rest of that call.
+or share one. An axis is a name, a number or arithmetic; `...` first stands for any leading axes, and
+`#B` for B or 1. A name that the sizes do not give is bound where a call first meets it, for the rest
+of that call.
 None has no shape and is not counted. Give each axis its own size, or a swapped axis hides.
 """
 
@@ -28,7 +29,7 @@ from typing import Any
 
 _SHAPE = r"\[([^\[\]]*)\]"
 _COMMENT = re.compile(rf"#\s*{_SHAPE}(?:,\s*{_SHAPE})*")
-_AXIS = re.compile(r"(\.\.\.|[A-Za-z0-9_+*/() -]+)")
+_AXIS = re.compile(r"(\.\.\.|#?[A-Za-z0-9_+*/() -]+)")
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,9 @@ class _Call:
         if len(axes) != len(shape):
             return False
         for axis, size in zip(axes, shape, strict=True):
+            if axis.startswith("#") and size == 1:
+                continue
+            axis = axis.removeprefix("#")
             if axis.isidentifier():
                 self.sizes.setdefault(axis, size)
             try:

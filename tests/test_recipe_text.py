@@ -19,8 +19,13 @@ from headwise.recipe_text import parse_recipe, write_recipe
 
 def plain(config: RunConfig) -> dict[str, Any]:
     """The values as YAML has them: lists for tuples."""
-    values = asdict(config)
-    values["data"]["dates"]["languages"] = list(config.data.dates.languages)
+
+    def listed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: listed(inner) for name, inner in value.items()}
+        return [listed(inner) for inner in value] if isinstance(value, tuple) else value
+
+    values: dict[str, Any] = listed(asdict(config))
     return values
 
 

@@ -32,6 +32,8 @@ def walk(q, k, mask=None):
     for _ in range(2):
         total = scores.sum()  # []
     mean: torch.Tensor = scores.mean(-1)  # [..., Tq]
+    for each in (q, q[:1]):
+        broad = each + 1  # [#B, H, Tq, Dh]
     last: tuple = (q, k)  # [B, H, Tq, Dh], [B, H, Tk, Dh] and prose after it
     steps = [1, 2]  # not a shape: [sic!]
     # [A, B, C]
@@ -70,7 +72,7 @@ def test_right_comments_pass_and_each_is_counted(tmp_path: Path) -> None:
     with check_shape_comments(module, SIZES) as seen:
         run(module)
     assert seen.missed == [f"line {RIGHT[: RIGHT.index('x @ torch')].count(chr(10)) + 1}: # [B]"]
-    assert len(seen.checked) == 13
+    assert len(seen.checked) == 14
     loop = next(line for line in seen.checked if "total" in RIGHT.splitlines()[line - 1])
     assert seen.checked[loop] == 4, "two rounds in each of two calls"
 
@@ -85,6 +87,8 @@ WRONG_TWINS = [
     (")  # [N, B]", ")  # [B, N]", "got [3, 2]"),
     ("+= 1  # [N, B]", "+= 1  # [B, B]", "got [3, 2]"),
     ("# []", "# [1]", "got []"),
+    ("# [#B, H,", "# [B, H,", "got [1, 3, 5, 4]"),
+    ("# [#B, H,", "# [#H, H,", "got [2, 3, 5, 4]"),
     ("# [..., Tq]", "# [..., Tk]", "got [2, 3, 5]"),
     ("[B, H, Tk, Dh] and", "[B, H, Tq, Dh] and", "got [2, 3, 7, 4]"),
     ("return scores  # [B, H, Tq, Tk]", "return scores  # [B, H, Tq]", "got [2, 3, 5, 7]"),

@@ -9,13 +9,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 import headwise
 from headwise.checkpoint.run import RunFiles
 from headwise.checkpoint.settings import read_config
 from headwise.checkpoint.weights import load_tensors
-from headwise.config import DataConfig, DatesConfig, ModelConfig, RunConfig, TrainConfig
+from headwise.config import (
+    DataConfig,
+    DatesConfig,
+    ImagesConfig,
+    LabelledConfig,
+    ModelConfig,
+    PatchConfig,
+    RunConfig,
+    TextConfig,
+    TrainConfig,
+)
 from headwise.train.progress import View
 
 # of processes that import this file
@@ -56,6 +67,37 @@ def with_model(config: RunConfig, **model: Any) -> RunConfig:
     return replace(config, model=replace(config.model, **model))
 
 
+OTHER_KINDS = ("language", "masked", "labelled", "images")
+TEXT = "the cat sat on the mat, the dog lay on the rug; both slept in the s\u00fcdwing.\n"
+
+
+def tiny_kind(kind: str, run: Path, **train: Any) -> RunConfig:
+    """A run of another kind than translation; its data are written beside the run's directory."""
+    folder = run.parent / f"{run.name}-data"
+    folder.mkdir(parents=True, exist_ok=True)
+    layers: dict[str, Any] = {"num_encoder_layers": 1, "num_decoder_layers": 0, "max_length": 24}
+    base = tiny(run, **{"batch_tokens": 96, "samples": 1, **train})
+    if kind in ("language", "masked"):
+        (folder / "text.txt").write_text(TEXT * 12, encoding="utf-8")
+        text = TextConfig(folder=str(folder), files=("text.txt",), window=8, masked_share=0.3)
+        data = DataConfig(kind="text", text=text)
+        if kind == "language":
+            layers |= {"num_encoder_layers": 0, "num_decoder_layers": 1}
+    elif kind == "labelled":
+        words = TEXT.replace(",", "").split()
+        rows = [f"{' '.join(words[n % 9 : n % 9 + 4])},{'odd' if n % 2 else 'even'}" for n in range(30)]
+        (folder / "train.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+        labelled = LabelledConfig(folder=str(folder), max_length=24)
+        data = DataConfig(kind="labelled", vocab_size=300, labelled=labelled)
+    else:
+        labels = np.arange(36) % 3
+        images = np.random.default_rng(1).integers(0, 256, (36, 4, 4), dtype=np.uint8)
+        np.savez(folder / "pictures.npz", images=images, labels=labels)
+        data = DataConfig(kind="images", images=ImagesConfig(source=str(folder / "pictures.npz"), shift=1))
+        layers["patches"] = PatchConfig(height=4, width=4, size=2, channels=1)
+    return replace(base, model=replace(base.model, **layers), data=data)
+
+
 def silent() -> View:
     """Shows nothing."""
     return View(Console(file=io.StringIO()))
@@ -92,7 +134,9 @@ def end(folder: Path) -> dict[str, Any]:
     return {
         "files": present,
         "config": replace(read_config(files.config), run="moved"),
-        "tokenizer": files.tokenizer.read_bytes(),
+        "tokenizer": files.tokenizer.read_bytes() if files.tokenizer.exists() else b"",
+        "classes": files.classes.read_bytes() if files.classes.exists() else b"",
+        "tokens": {p.name: p.read_bytes() for p in files.tokens.glob("*")},
         "model": files.model.read_bytes(),
         "checkpoints": {p.name: p.read_bytes() for p in files.checkpoints.glob("*")},
         "metrics": metrics(folder),

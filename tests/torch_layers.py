@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from headwise.model.attention import MultiHeadAttention, attend
 from headwise.model.block import DecoderBlock, EncoderBlock
 from headwise.model.decoder import Decoder
 from headwise.model.encoder import Encoder
-from headwise.model.norm import LayerNorm
+from headwise.model.norm import LayerNorm, RMSNorm
 
 TOLERANCE = 1e-10  # float64
 VISIBLE = 1e-4  # what a wrong version must be off by, at least
@@ -54,21 +55,21 @@ Attend = Callable[..., Tensor]
 
 
 def without_scale(
-    q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None, dropout: object = None
+    q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None, dropout: object = None, **rest: Any
 ) -> Tensor:
-    return attend(q * math.sqrt(q.size(-1)), k, v, keep)
+    return attend(q * math.sqrt(q.size(-1)), k, v, keep, **rest)
 
 
 def with_flipped_mask(
-    q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None, dropout: object = None
+    q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None, dropout: object = None, **rest: Any
 ) -> Tensor:
-    return attend(q, k, v, None if keep is None else ~keep)
+    return attend(q, k, v, None if keep is None else ~keep, **rest)
 
 
 def with_swapped_heads(
-    q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None, dropout: object = None
+    q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None = None, dropout: object = None, **rest: Any
 ) -> Tensor:
-    return attend(q.roll(1, 1), k, v, keep)
+    return attend(q.roll(1, 1), k, v, keep, **rest)
 
 
 WRONG_TWINS: dict[str, Attend] = {
@@ -89,7 +90,8 @@ def _copy_linear(ours: nn.Linear, theirs: nn.Linear) -> None:
 
 
 @torch.no_grad()
-def _copy_norm(ours: LayerNorm, theirs: nn.LayerNorm) -> None:
+def _copy_norm(ours: LayerNorm | RMSNorm, theirs: nn.LayerNorm) -> None:
+    assert isinstance(ours, LayerNorm)
     theirs.weight.copy_(ours.gain)
     theirs.bias.copy_(ours.bias)
 
@@ -98,7 +100,8 @@ def _copy_norm(ours: LayerNorm, theirs: nn.LayerNorm) -> None:
 def torch_attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
     """nn.MultiheadAttention with our weights: both stack W_Q, W_K and W_V in this order."""
     weight = ours.query_key_value.weight
-    theirs = nn.MultiheadAttention(ours.d_model, ours.num_heads, batch_first=True, dtype=weight.dtype)
+    width = ours.query_key_value.in_features
+    theirs = nn.MultiheadAttention(width, ours.num_heads, batch_first=True, dtype=weight.dtype)
     theirs.in_proj_weight.copy_(weight)
     theirs.in_proj_bias.copy_(_or_zeros(ours.query_key_value.bias, weight))
     _copy_linear(ours.output, theirs.out_proj)
@@ -150,7 +153,7 @@ def _layer_options(config: ModelConfig) -> dict[str, object]:
     }
 
 
-def _last_norm(ours: LayerNorm | None, config: ModelConfig) -> nn.LayerNorm | None:
+def _last_norm(ours: LayerNorm | RMSNorm | None, config: ModelConfig) -> nn.LayerNorm | None:
     if ours is None:
         return None
     theirs = nn.LayerNorm(config.d_model, config.norm_eps, dtype=torch.float64)

@@ -10,13 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headwise.checkpoint.foreign.load import Pretrained, load
+    from headwise.checkpoint.foreign.save import save
     from headwise.checkpoint.run import Run, load_run
     from headwise.config import (
         DataConfig,
         DatesConfig,
+        ImagesConfig,
+        LabelledConfig,
         ModelConfig,
         ParallelConfig,
+        PatchConfig,
+        RotaryConfig,
         RunConfig,
+        TextConfig,
         TrainConfig,
     )
     from headwise.data.tokenizer import Tokenizer
@@ -40,6 +47,9 @@ if TYPE_CHECKING:
     from headwise.evaluate.score import Scores, score
     from headwise.model.attention import MultiHeadAttention, attend
     from headwise.model.encoder_decoder import AttentionMaps, EncoderDecoder
+    from headwise.model.language_model import LanguageModel
+    from headwise.model.text_encoder import MaskedLanguageModel, TextClassifier, TextEncoder
+    from headwise.model.vision import ImageClassifier
 
     __version__: str
 
@@ -53,11 +63,19 @@ __all__ = [
     "Finding",
     "HeadwiseError",
     "Hypothesis",
+    "ImageClassifier",
+    "ImagesConfig",
+    "LabelledConfig",
+    "LanguageModel",
+    "MaskedLanguageModel",
     "MissingExtra",
     "ModelConfig",
     "MultiHeadAttention",
     "ParallelConfig",
+    "PatchConfig",
+    "Pretrained",
     "Report",
+    "RotaryConfig",
     "Run",
     "RunConfig",
     "RunError",
@@ -65,6 +83,9 @@ __all__ = [
     "Stopped",
     "StorageError",
     "Subject",
+    "TextClassifier",
+    "TextConfig",
+    "TextEncoder",
     "Tokenizer",
     "TrainConfig",
     "TrainingError",
@@ -75,13 +96,29 @@ __all__ = [
     "beam_search",
     "examine",
     "greedy",
+    "load",
     "load_run",
+    "save",
     "score",
 ]
 
 _MODULES = {
+    "checkpoint.foreign.load": ("Pretrained", "load"),
+    "checkpoint.foreign.save": ("save",),
     "checkpoint.run": ("Run", "load_run"),
-    "config": ("DataConfig", "DatesConfig", "ModelConfig", "ParallelConfig", "RunConfig", "TrainConfig"),
+    "config": (
+        "DataConfig",
+        "DatesConfig",
+        "ImagesConfig",
+        "LabelledConfig",
+        "ModelConfig",
+        "ParallelConfig",
+        "PatchConfig",
+        "RotaryConfig",
+        "RunConfig",
+        "TextConfig",
+        "TrainConfig",
+    ),
     "data.tokenizer": ("Tokenizer",),
     "decode.beam": ("Hypothesis", "beam_search"),
     "decode.greedy": ("greedy",),
@@ -103,6 +140,9 @@ _MODULES = {
     "evaluate.score": ("Scores", "score"),
     "model.attention": ("MultiHeadAttention", "attend"),
     "model.encoder_decoder": ("AttentionMaps", "EncoderDecoder"),
+    "model.language_model": ("LanguageModel",),
+    "model.text_encoder": ("MaskedLanguageModel", "TextClassifier", "TextEncoder"),
+    "model.vision": ("ImageClassifier",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 
-from headwise.checkpoint.run import Run, load_run
+from headwise.checkpoint.run import ImageRun, Run, RunFiles, TextRun, load_any_run
 from headwise.data.corpus import encode_pairs, load_corpus
+from headwise.data.text import first_ids, text_of
 from headwise.doctor.subject import Subject
 from headwise.errors import HeadwiseError, RunError
 from headwise.train.batch import Batch, make_batch
+from headwise.train.labelled import shown_classes
+from headwise.train.language import LanguageModelling
+from headwise.train.masked import MaskedLanguageModelling
+from headwise.train.task import Shown
+from headwise.train.tasks import make_task
+from headwise.train.translation import shown_pairs
 
 ROWS = 6
 _LONGEST = 24  # tokens of a row: longer ones only cost time
@@ -39,7 +47,9 @@ def read_run(folder: Path) -> ReadRun:
             f"{folder} is a public checkpoint: this version of headwise examines its own runs alone; build "
             "the model with its own library and call headwise.examine(model, inputs)"
         )
-    run = load_run(folder)
+    run = load_any_run(folder)
+    if not isinstance(run, Run):
+        return _read_other(folder, run)
     notes: tuple[str, ...] = ()
     assumed: dict[str, object] = {}
     try:
@@ -48,31 +58,76 @@ def read_run(folder: Path) -> ReadRun:
         batch = _random(run)
         notes = (f"the text of {folder} cannot be read ({error}); random tokens take its place",)
         assumed = {"inputs_from": f"{ROWS} rows of random tokens"}
-    pad_id, smoothing = run.tokenizer.pad_id, run.config.train.label_smoothing
-    subject = subject_of(run.model, batch, pad_id, smoothing, name=str(folder))
-    return ReadRun(subject, assumed, notes)
+    shown = shown_pairs(batch, run.tokenizer.pad_id, run.config.train.label_smoothing)
+    return ReadRun(subject_of(run.model, shown, name=str(folder)), assumed, notes)
 
 
-def subject_of(
-    model: Any, batch: Batch, pad_id: int, smoothing: float, *, optimizer: Any = None, name: str = ""
-) -> Subject:
-    """A model of ours with a batch as training makes it, and the loss of train/loss.py, of whole logits."""
-
-    def loss(logits: Tensor, labels: Tensor) -> Tensor:
-        flat = logits.flatten(0, 1), labels.flatten()
-        return F.cross_entropy(*flat, ignore_index=pad_id, label_smoothing=smoothing)
-
+def subject_of(model: Any, shown: Shown, *, optimizer: Any = None, name: str = "") -> Subject:
+    """A model of ours with a few rows as training makes them, and the loss of its training."""
     return Subject(
         model,
-        (batch.source, batch.decoder_input),
-        kind="encoder-decoder",
-        pad_id=pad_id,
-        targets=batch.labels,
-        loss=loss,
+        shown.inputs,
+        kind=shown.kind,
+        pad_id=shown.pad_id,
+        targets=shown.targets,
+        loss=shown.loss,
         optimizer=optimizer,
         layout="batch-first",
         name=name,
     )
+
+
+def _read_other(folder: Path, run: TextRun | ImageRun) -> ReadRun:
+    """A run that does not translate, with rows of its training data; made-up ones where those are gone."""
+    try:
+        shown, notes = _shown(run), ()
+        assumed: dict[str, object] = {}
+    except (HeadwiseError, OSError) as error:
+        shown = _made_up(run)
+        notes = (f"the data of {folder} cannot be read ({error}); random rows take their place",)
+        assumed = {"inputs_from": f"{ROWS} random rows"}
+    return ReadRun(subject_of(run.model, shown, name=str(folder)), assumed, notes)
+
+
+def _shown(run: TextRun | ImageRun) -> Shown:
+    """The first rows of the run's data; the run's directory stays as it is."""
+    config = run.config
+    if config.data.kind == "text":
+        assert isinstance(run, TextRun)
+        return _windows_of(run, first_ids(config.data.text, run.tokenizer))
+    with tempfile.TemporaryDirectory() as name:
+        files = RunFiles(Path(name))
+        if isinstance(run, TextRun):
+            run.tokenizer.save(files.tokenizer)
+        task = make_task(config, files, lambda _: None)
+        return task.shown(task.epoch(0)[0][:ROWS])
+
+
+def _windows_of(run: TextRun, ids: npt.NDArray[Any]) -> Shown:
+    """Windows that begin one token apart, as training makes them; no longer than they must be."""
+    text = replace(run.config.data.text, window=min(_LONGEST, run.config.data.text.window))
+    config = replace(run.config, data=replace(run.config.data, text=text))
+    task = MaskedLanguageModelling if config.model.num_encoder_layers else LanguageModelling
+    shown = task(config, text_of(ids, run.tokenizer))
+    return shown.shown(np.arange(min(ROWS, len(ids) - text.window)))
+
+
+def _made_up(run: TextRun | ImageRun) -> Shown:
+    """Random rows in the form of the run's data."""
+    config, generator = run.config, torch.Generator().manual_seed(0)
+    if isinstance(run, ImageRun):
+        patches = config.model.patches
+        shape = (ROWS, patches.channels, patches.height, patches.width)
+        images = torch.rand(shape, generator=generator)
+        return shown_classes(config, images, torch.arange(ROWS) % len(run.classes), None)
+    marks = {run.tokenizer.pad_id, run.tokenizer.mask_id, run.tokenizer.unk_id, run.tokenizer.begin_id}
+    words = [index for index in range(run.tokenizer.vocab_size) if index not in marks]
+    longest = min(_LONGEST, config.model.max_length)
+    places = torch.randint(len(words), (ROWS, longest + 1), generator=generator)
+    ids = torch.tensor(words)[places]
+    if run.classes:
+        return shown_classes(config, ids[:, 1:], torch.arange(ROWS) % len(run.classes), run.tokenizer.pad_id)
+    return _windows_of(run, ids.flatten().numpy())
 
 
 def _sample(run: Run) -> Batch:
