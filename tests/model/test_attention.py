@@ -563,7 +563,7 @@ def test_distances_turn_queries_and_keys_and_add_to_the_scores(
     layer, x = layer_of(), torch.randn(B, TQ, 12, dtype=torch.float64)
     q, k, v = (part.unflatten(-1, (3, 4)).transpose(1, 2) for part in layer.query_key_value(x).chunk(3, -1))
     angles = torch.rand(1, 1, TQ, 2, dtype=torch.float64) * 6
-    turns, bias = Turns(angles.cos(), angles.sin()), torch.randn(1, 3, TQ, TQ, dtype=torch.float64)
+    turns, bias = Turns.of(angles, torch.float64), torch.randn(1, 3, TQ, TQ, dtype=torch.float64)
     for distances in (Distances(turns=turns), Distances(bias=bias), Distances(turns, bias)):
         turned = (q, k) if distances.turns is None else (turn(q, turns), turn(k, turns))
         scores = turned[0] @ turned[1].transpose(-1, -2) / 2

@@ -37,7 +37,7 @@ def test_rotary_turns_the_queries_places_and_adds_no_bias() -> None:
     positions = positions_of("rotary")
     distances = positions(torch.tensor([[0, 0, 1], [0, 1, 2]]), 3, torch.float64)
     assert distances is not None and distances.bias is None and distances.turns is not None
-    assert distances.turns.cosine.shape == distances.turns.sine.shape == (2, 1, 3, 2)
+    assert distances.turns.cosine.shape == distances.turns.sine.shape == (2, 1, 3, 4)
     assert distances.turns.cosine[1, 0, 2, 0].item() == pytest.approx(torch.tensor(2.0).double().cos().item())
 
 

@@ -13,10 +13,16 @@ from headwise.config import ModelConfig, RotaryConfig
 
 
 class Turns(NamedTuple):
-    """Cosine and sine of every position's angles, one a pair of coordinates."""
+    """What turns every coordinate at every position: its own share, and its partner's."""
 
-    cosine: Float[Tensor, "#B 1 T pairs"]
-    sine: Float[Tensor, "#B 1 T pairs"]
+    cosine: Float[Tensor, "#B 1 T turned"]
+    sine: Float[Tensor, "#B 1 T turned"]  # negative for the first of each pair
+
+    @classmethod
+    def of(cls, angles: Float[Tensor, "#B 1 T pairs"], dtype: torch.dtype, factor: float = 1.0) -> Turns:
+        """By these angles, one a pair, and `factor` times as long."""
+        cosine, sine = angles.cos() * factor, angles.sin() * factor
+        return cls(torch.cat((cosine, cosine), -1).to(dtype), torch.cat((-sine, sine), -1).to(dtype))
 
 
 def turn(x: Float[Tensor, "B heads T Dh"], turns: Turns) -> Float[Tensor, "B heads T Dh"]:
@@ -29,10 +35,11 @@ def turn(x: Float[Tensor, "B heads T Dh"], turns: Turns) -> Float[Tensor, "B hea
     Law: turn(q, m) . turn(k, n) depends on m - n alone; lengths do not change (but for YaRN's factor).
     """
     cosine, sine = turns.cosine.to(x.dtype), turns.sine.to(x.dtype)  # products may be of another precision
-    pairs = cosine.size(-1)
-    first, second, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
-    turned = first * cosine - second * sine, second * cosine + first * sine
-    return torch.cat((*turned, rest) if rest.size(-1) else turned, dim=-1)  # [B, heads, T, Dh]
+    width = cosine.size(-1)
+    pairs, rest = x[..., :width], x[..., width:]
+    partners = pairs.roll(width // 2, -1)  # each coordinate's place holds the other of its pair
+    turned = torch.addcmul(pairs * cosine, partners, sine)  # [B, heads, T, turned]
+    return torch.cat((turned, rest), dim=-1) if rest.size(-1) else turned  # [B, heads, T, Dh]
 
 
 class Rotary(nn.Module):
@@ -51,7 +58,7 @@ class Rotary(nn.Module):
         """Cosine and sine at these positions."""
         frequencies, factor = rotary_frequencies(self.config, self.width)
         angles = places[:, None, :, None].double() * frequencies.to(places.device)  # [B, 1, T, pairs]
-        return Turns((angles.cos() * factor).to(dtype), (angles.sin() * factor).to(dtype))
+        return Turns.of(angles, dtype, factor)
 
     def extra_repr(self) -> str:
         """What print(model) shows."""
