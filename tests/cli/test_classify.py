@@ -214,6 +214,41 @@ def test_pictures_of_other_classes_are_refused(
     assert "have other classes than the run: got 0, 1, it has 0, 1, 2; restore them" in error
 
 
+def test_it_is_told_when_the_kept_part_may_have_been_learnt(
+    run_of: RunOf, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other pictures are drawn apart otherwise."""
+    run = load_any_run(Path(run_of("images")))
+    assert isinstance(run, ImageRun)
+    source = Path(run.config.data.images.source)
+    before = source.read_bytes()
+    with np.load(source) as file:
+        images, labels = file["images"], file["labels"]
+    try:
+        np.savez(source, images=images[1:], labels=labels[1:])
+        assert main(["classify", run_of("images"), "--evaluate", "test"]) == 0
+    finally:
+        source.write_bytes(before)
+    told = capsys.readouterr().err
+    assert "are not those that" in told and "may now be in the test part; restore them" in told
+    assert main(["classify", run_of("images"), "--evaluate", "test"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("a.jpg", "must end in .png: got a.jpg; a.png would do"),
+        ("", "must end in .png: got nothing; confusion.png would do"),
+        ("/", "must end in .png: got /; confusion.png would do"),
+    ],
+)
+def test_a_picture_of_another_name_is_refused(
+    name: str, said: str, run_of: RunOf, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in fail(capsys, "classify", run_of("images"), "--evaluate", "test", "--picture", name)
+
+
 def test_without_matplotlib_it_is_told_before_the_work(
     run_of: RunOf, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,11 +122,11 @@ def test_what_is_written_to_a_file_comes_whole_or_not_at_all(
 def test_unknown_characters_are_told_before_anything_is_shown(
     run: str, typed: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "that the model has seen: got '?', 'Z'; leave them out" in fail(
+    assert "that the model has seen: got '?', 'Z' in 'the Z?'; leave them out" in fail(
         capsys, "generate", run, "--prompt", "the Z?"
     )
-    typed("the\nZ\n")
-    assert "got 'Z'" in fail(capsys, "generate", run, "--prompts", "-")
+    typed("the\nat Z\n")
+    assert "got 'Z' in 'at Z'; leave" in fail(capsys, "generate", run, "--prompts", "-")
     typed(b"\xff\n")
     assert "standard input must be UTF-8" in fail(capsys, "generate", run, "--prompts", "-")
     assert "cannot read none.txt" in fail(capsys, "generate", run, "--prompts", "none.txt")

@@ -73,6 +73,15 @@ def test_every_picture_is_in_one_part_with_its_class(tmp_path: Path) -> None:
     assert [len(part) for part in (found.train, found.validation, found.test)] == [21, 3, 6]
 
 
+def test_labels_in_bytes_are_names(tmp_path: Path) -> None:
+    labels = np.array([b"cat", "\u72d7".encode(), b"ant"])[LABELS]
+    assert load_pictures(arrays(tmp_path, numbers(30, 4, 6), labels), GREY).classes == (
+        "ant",
+        "cat",
+        "\u72d7",
+    )
+
+
 def test_digits_are_drawn_by_class_and_only_split_seed_decides() -> None:
     config = ImagesConfig(test_share=0.2, validation_share=0.1)
     found = load_pictures(config, DIGIT)
@@ -111,6 +120,9 @@ def test_digits_are_drawn_by_class_and_only_split_seed_decides() -> None:
         (numbers(30, 6, 4), LABELS, "1 channels of 4 x 6 pixels: got 1 of 6 x 4 in .*; set model.patches"),
         (numbers(30, 4, 6, 3), LABELS, "got 3 of 4 x 6"),
         (numbers(30, 4, 6), LABELS * 0, "there must be two classes or more: got 1"),
+        (numbers(30, 4, 6), np.where(LABELS, LABELS, np.nan), "must have a label: got NaN or an empty one"),
+        (numbers(30, 4, 6), np.array(["a", " ", "c"])[LABELS], "must have a label: got NaN or an empty one"),
+        (numbers(30, 4, 6), np.array([b"a", b"\xff", b"c"])[LABELS], "labels must be UTF-8: got other bytes"),
         (numbers(30, 4, 6), [0] * 28 + [1] * 2, "each class needs three pictures.*: '1' has 2; add pictures"),
     ],
 )
@@ -142,8 +154,11 @@ def test_what_is_no_archive_is_named(content: str, tmp_path: Path) -> None:
         middle = len(whole) // 3
         flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
         path.write_bytes({"empty": b"", "text": b"a b c", "cut": whole[:200], "flipped": flipped}[content])
-    with pytest.raises(DataError, match=r"a\.npz must be an \.npz file with arrays images and labels"):
+    with pytest.raises(
+        DataError, match=r"a\.npz must be an \.npz file with arrays images and labels"
+    ) as caught:
         load_pictures(ImagesConfig(source=str(path)), GREY)
+    assert "pickle" not in str(caught.value) and "protocol" not in str(caught.value)
 
 
 def test_a_missing_source_says_what_it_may_be(tmp_path: Path) -> None:
@@ -160,6 +175,7 @@ def folder_of(folder: Path, suffix: str = ".png") -> Path:
             shade = 10 * number + 100 * place
             Image.new("RGB", (12, 8), (shade, shade, 255)).save(folder / name / f"{number}{suffix}")
         (folder / name / "notes.txt").write_text("no picture")
+        (folder / name / f"._0{suffix}").write_text("what macOS puts into archives")
     (folder / ".hidden").mkdir()
     return folder
 
@@ -183,6 +199,37 @@ def test_a_picture_is_read_at_the_models_size(tmp_path: Path) -> None:
     np.testing.assert_allclose(read_picture(tmp_path / "a.png", GREY)[0], pixels / 255, atol=1e-6)
     Image.fromarray(numbers(40, 60, 4)).save(tmp_path / "b.png")
     assert read_picture(tmp_path / "b.png", COLOUR).shape == (3, 4, 6)
+
+
+@pytest.mark.parametrize("patches", [GREY, COLOUR], ids=["grey", "colour"])
+@pytest.mark.parametrize("kind", ["a.png", "a.tif", "a.pgm", "float.tif"])
+def test_shades_finer_than_a_byte_are_kept(kind: str, patches: PatchConfig, tmp_path: Path) -> None:
+    shades = np.random.default_rng(1).integers(0, 65_536, (4, 6), dtype=np.uint16)
+    given = (shades / 65_535).astype(np.float32) if kind == "float.tif" else shades
+    Image.fromarray(given).save(tmp_path / kind)
+    found = read_picture(tmp_path / kind, patches)
+    assert found.shape == (patches.channels, 4, 6) and found.dtype == np.float32
+    np.testing.assert_allclose(found, np.broadcast_to(shades / 65_535, found.shape), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "said"),
+    [
+        (
+            np.full((4, 6), 255, np.float32),
+            "expected pixels from 0 to 1 in mode F, got 255 to 255; take it out",
+        ),
+        (np.full((4, 6), np.nan, np.float32), "in mode F, got nan to nan"),
+        (np.full((4, 6), 70_000, np.int32), "from 0 to 65535 in mode I, got 70000 to 70000"),
+        (np.full((4, 6), -1, np.int32), "in mode I, got -1 to -1"),
+    ],
+)
+def test_shades_without_a_known_white_are_refused(
+    pixels: np.ndarray[Any, Any], said: str, tmp_path: Path
+) -> None:
+    Image.fromarray(pixels).save(tmp_path / "a.tif")
+    with pytest.raises(DataError, match=said):
+        read_picture(tmp_path / "a.tif", GREY)
 
 
 def test_folders_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -62,8 +62,13 @@ def test_line_ends_inside_quotes_empty_lines_and_gzip(tmp_path: Path) -> None:
 
 
 def test_numbers_and_truths_are_classes_as_they_are_written(tmp_path: Path) -> None:
-    lines = [f'{{"text": "x", "label": {label}}}' for label in ("1", "true", "-0.5", '"1"')]
-    assert read(tmp_path, "\n".join(lines), "a.ndjson").labels == ["1", "true", "-0.5", "1"]
+    labels = ["1", "true", "-0.5", "1.10", "1e999", "9" * 5_000]
+    lines = [f'{{"text": "x", "label": {label}}}' for label in [*labels, '"1"']]
+    assert read(tmp_path, "\n".join(lines), "a.ndjson").labels == [*labels, "1"]
+
+
+def test_columns_that_are_not_asked_for_may_have_any_names(tmp_path: Path) -> None:
+    assert read(tmp_path, "text,,label,\na,1,b,2\n") == Labelled(["a"], ["b"])
 
 
 @pytest.mark.parametrize(
@@ -81,13 +86,32 @@ def test_numbers_and_truths_are_classes_as_they_are_written(tmp_path: Path) -> N
         ("a.csv", "text,label\nx,y\nx\n", "line 3 must have 2 fields as the header has: got 1; quote fields"),
         ("a.csv", "text,label\na,b,c\n", "line 2 must have 2 fields as the header has: got 3"),
         ("a.csv", 'text,label\n"a"b,c\n', r"line 2 is no CSV row: .*; correct it"),
-        ("a.csv.gz", 'text,label\n"a,c\n', r"line 2 is no CSV row: unexpected end of data; correct it"),
+        (
+            "a.csv.gz",
+            'text,label\n"a,c\n',
+            r"line 2 is no CSV row: a quote that opens a field is never closed; correct",
+        ),
         ("a.csv", "text,label\n ,y\n", "line 2: 'text' must be text: got ' '; fill it in or drop the line"),
         ("a.csv", 'text,label\nx,""\n', "line 2: 'label' must be text: got ''"),
-        ("a.jsonl", '{"text": null, "label": "a"}', "line 1: 'text' must be text: got None"),
+        ("a.jsonl", '{"text": null, "label": "a"}', "line 1: 'text' must be text: got null; fill it in"),
         ("a.jsonl", '{"text": "a", "label": ["b"]}', r"line 1: 'label' must be text: got \['b'\]"),
         ("a.jsonl", '{"label": "a"}', "line 1 has no 'text': it has 'label'"),
         ("a.jsonl", '\n{"text": ', "line 2 is no JSON: .*; correct it"),
+        (
+            "a.csv",
+            'text,label\na,b\n\n"c\n' + "d,e\n" * 9,
+            "line 4 is no CSV row: a quote that opens a field",
+        ),
+        ("a.csv", 'text,label\n"a\nb",c\nd\n', "line 4 must have 2 fields"),
+        ("a.csv", 'text,label\n"a\nb",\n', "line 2: 'label' must be text: got ''"),
+        ("a.csv", "text,label\ra,b\r", "line 1 is no CSV row: it holds a carriage return where no line ends"),
+        ("a.csv", "text,label,label\na,b,c\n", "a column must have a name of its own: got 2 called 'label'"),
+        ("a.tsv", "text\tlabel\ttext\na\tb\tc\n", "got 2 called 'text'; rename or drop the others"),
+        ("a.csv", f"{'x' * 99},label\na,b\n", rf"has no 'text': it has '{'x' * 56}\.\.\., 'label'; name"),
+        ("a.jsonl", "{}", "line 1 has no 'text': it has nothing; name the columns"),
+        ("a.jsonl", '{"text": ["' + "x" * 99 + '"], "label": 1}', rf"got \['{'x' * 55}\.\.\.; fill it in"),
+        ("a.jsonl", '{"text": "a", "label": NaN}', "line 1 is no JSON: NaN is no number of JSON; correct it"),
+        ("a.jsonl", '{"text": "a", "label": -Infinity}', "-Infinity is no number of JSON"),
         ("a.jsonl", "[" * 100_000, "line 1 is no JSON"),
         ("a.jsonl", "[1, 2]", r"line 1 must be an object with a text and a class: got '\[1, 2\]'"),
         (
@@ -158,7 +182,11 @@ def test_a_share_is_kept_by_class_or_a_file_is_read(tmp_path: Path) -> None:
 def test_an_overlap_is_told(tmp_path: Path) -> None:
     told: list[str] = []
     load_labelled(config(tmp_path, ROWS, "text 1,yes\ntext 2,yes\nnew,no\n"), told.append)
-    assert told == ["2 validation texts are also training texts"]
+    load_labelled(config(tmp_path, ROWS, "text 1,yes\nnew,no\n"), told.append)
+    assert told == [
+        "2 validation texts are also training texts",
+        "1 validation text is also a training text",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -166,6 +194,7 @@ def test_an_overlap_is_told(tmp_path: Path) -> None:
     [
         ("a,x\nb,x\n", None, r"two classes or more: got 'x' alone; is data\.labelled\.label \('label'\) the"),
         ("a,x\nb,x\nc,y\n", None, "needs two examples, one to learn from and one to validate on: 'y' has 1"),
+        (f"a,x\nb,x\nc,{'y' * 99}\n", None, rf"to validate on: '{'y' * 56}\.\.\. has 1; add"),
         (ROWS, "a,maybe\n", "must occur in the training file: got maybe; correct the names or add examples"),
     ],
 )

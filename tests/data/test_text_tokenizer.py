@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -102,6 +104,16 @@ def test_a_vocabulary_without_room_for_the_bytes_is_refused() -> None:
         TextTokenizer.train(TEXTS, "bytes", 258, MARKS)
     exact = TextTokenizer.train(TEXTS, "bytes", 259, MARKS)
     assert exact.decode(exact.encode(TEXTS)) == TEXTS
+
+
+def test_a_line_without_spaces_is_learnt_in_seconds_and_whole() -> None:
+    """A line of genes: the trainer's time grows with the square of a word."""
+    genes = "".join(np.random.default_rng(1).choice(list("ACGT"), 300_000))
+    began = time.monotonic()
+    tokenizer = TextTokenizer.train([genes, " \n" * 150_000], "bytes", 280, MARKS)
+    assert time.monotonic() - began < 20  # minutes, where it is not cut
+    (ids,) = tokenizer.encode([genes])
+    assert tokenizer.decode([ids]) == [genes] and len(ids) < 0.6 * len(genes)
 
 
 def test_pieces_learn_what_the_whole_learns(tmp_path: Path) -> None:

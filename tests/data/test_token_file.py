@@ -135,7 +135,9 @@ def test_a_large_vocabulary_takes_four_bytes(tmp_path: Path) -> None:
     assert found.ids.dtype == np.uint32 and tokenizer.decode([found.ids.tolist()]) == [text]
 
 
-@pytest.mark.parametrize("damage", ["shorter", "longer", "no note", "half a note", "another note", "list"])
+@pytest.mark.parametrize(
+    "damage", ["shorter", "longer", "no note", "half a note", "another note", "list", "another id"]
+)
 def test_what_does_not_belong_together_is_not_read(
     damage: str, tokenizer: TextTokenizer, tmp_path: Path
 ) -> None:
@@ -151,6 +153,9 @@ def test_what_does_not_belong_together_is_not_read(
         note.write_bytes(note.read_bytes()[:20])
     elif damage == "another note":
         note.write_text(json.dumps({**json.loads(note.read_text()), "tokens": "many"}))
+    elif damage == "another id":
+        ids = path.read_bytes()
+        path.write_bytes(ids[:20] + bytes([ids[20] ^ 1]) + ids[21:])
     else:
         note.write_text("[]")
     assert TokenFile.read(path, tokenizer, fingerprint([TEXT]), "v") is None
@@ -213,5 +218,7 @@ def test_a_failing_text_leaves_no_file(tokenizer: TextTokenizer, tmp_path: Path)
 
 def test_where_nothing_can_be_written_is_told(tokenizer: TextTokenizer, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises((StorageError, OSError)):
-        written(tmp_path / "file" / "a.tokens", tokenizer)
+    (tmp_path / "a.json").mkdir()
+    for path in (tmp_path / "file" / "a.tokens", tmp_path / "a.tokens"):
+        with pytest.raises(StorageError, match=r"cannot write .*a\.json: .*; remove it"):
+            written(path, tokenizer)

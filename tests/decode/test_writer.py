@@ -160,6 +160,8 @@ def test_an_answer_ends_with_the_end_mark() -> None:
 def test_unknown_characters_are_named() -> None:
     writer = Writer(model_for(CHARACTERS), CHARACTERS)
     with pytest.raises(
-        DataError, match="made of characters that the model has seen: got 'X', 'Y'; leave them"
+        DataError, match="made of characters that the model has seen: got 'X', 'Y' in 'aYXYb'; leave"
     ):
         writer.encode("aYXYb")
+    with pytest.raises(DataError, match=rf"got 'X' in '{'a' * 37}\.\.\.'; leave"):
+        writer.encode("a" * 41 + "X")

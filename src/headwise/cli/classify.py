@@ -62,8 +62,9 @@ def _check(given: dict[str, Any]) -> None:
             raise ConfigError("--picture draws what --evaluate measures: add --evaluate FILE or leave it out")
         picture = Path(given["picture"])
         if picture.suffix.lower() != ".png":
+            better = picture.with_suffix(".png") if picture.name else "confusion.png"
             raise ConfigError(
-                f"--picture must end in .png: got {picture}; {picture.with_suffix('.png')} would do"
+                f"--picture must end in .png: got {given['picture'] or 'nothing'}; {better} would do"
             )
         check_output(given["picture"])
     if given.get("output", "-") != "-":
@@ -133,7 +134,7 @@ def _measure(folder: Path, given: dict[str, Any]) -> int:
     from headwise.checkpoint.run import ImageRun
 
     name, run = given["evaluate"], _load(folder)
-    scores = _of_pictures(run, name) if isinstance(run, ImageRun) else _of_texts(run, Path(name))
+    scores = _of_pictures(folder, run, name) if isinstance(run, ImageRun) else _of_texts(run, Path(name))
     count = int(scores.confusion.sum())
     print(f"examples  {count:,}")
     print(f"accuracy  {scores.accuracy:.4f}")
@@ -172,7 +173,9 @@ def _of_texts(run: TextRun, path: Path) -> ClassScores:
     return ClassScores.of(run.classes, [place[label] for label in examples.labels], [n.place for n in found])
 
 
-def _of_pictures(run: ImageRun, name: str) -> ClassScores:
+def _of_pictures(folder: Path, run: ImageRun, name: str) -> ClassScores:
+    from headwise.checkpoint.run import RunFiles
+    from headwise.checkpoint.weights import load_tensors
     from headwise.data.images import load_pictures
     from headwise.train.images import measure
 
@@ -185,6 +188,12 @@ def _of_pictures(run: ImageRun, name: str) -> ClassScores:
         raise DataError(
             f"the pictures of {run.config.data.images.source} have other classes than the run: got "
             f"{', '.join(parts.classes[:8])}, it has {', '.join(run.classes[:8])}; restore them"
+        )
+    state = RunFiles(folder).training
+    if state.exists() and load_tensors(state)[1].get("data") != parts.fingerprint():
+        warn(
+            f"the pictures of {run.config.data.images.source} are not those that {folder} was trained on: "
+            f"some that it has learnt may now be in the {TEST} part; restore them"
         )
     return measure(run.model, parts.test, parts.classes, 64).scores
 

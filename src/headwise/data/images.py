@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,9 @@ import numpy.typing as npt
 from headwise.config import ImagesConfig, PatchConfig, expanded
 from headwise.data.labelled import split_by_class
 from headwise.errors import DataError, MissingExtra
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 
@@ -69,7 +73,10 @@ def load_pictures(config: ImagesConfig, patches: PatchConfig) -> PictureParts:
             f"{config.source}; set model.patches.channels, height and width"
         )
     if len(classes) < 2:
-        raise DataError(f"there must be two classes or more: got {len(classes)} in {config.source}")
+        raise DataError(
+            f"there must be two classes or more: got {len(classes)} in {config.source}; "
+            "add pictures of another"
+        )
     whole = Pictures(images, labels)
     counts = np.bincount(labels, minlength=len(classes))
     if counts.min() < 3:
@@ -108,13 +115,34 @@ def read_picture(path: Path, patches: PatchConfig) -> npt.NDArray[np.float32]:
         )
     try:
         with Image.open(path) as picture:
-            shades = picture.convert("L" if patches.channels == 1 else "RGB")
+            wide, most = _wide(picture)
+            shades = wide or picture.convert("L" if patches.channels == 1 else "RGB")
             sized = shades.resize((patches.width, patches.height), Image.Resampling.BILINEAR)
     except Exception as error:  # pillow raises a dozen types for damaged files
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{path} is no picture that can be read: {reason}; take it out") from None
-    pixels = np.asarray(sized, dtype=np.float32) / np.float32(255)
-    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    pixels = np.asarray(sized, dtype=np.float32) / np.float32(most)
+    if pixels.ndim == 2:
+        return np.repeat(pixels[None], patches.channels, axis=0)
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def _wide(picture: Picture) -> tuple[Picture | None, int]:
+    """A grey picture of more than a byte a pixel, in float, and the value of white; None for all others.
+
+    Pillow's own way to a byte would cut every shade above 255 to white.
+    Errors: ValueError for pixels outside of that.
+    """
+    if picture.mode != "F" and not picture.mode.startswith("I"):
+        return None, 255
+    most = 1 if picture.mode == "F" else 65_535
+    pixels = np.asarray(picture, dtype=np.float32)
+    low, high = float(pixels.min()), float(pixels.max())
+    if not (low >= 0 and high <= most):  # NaN too
+        raise ValueError(f"expected pixels from 0 to {most} in mode {picture.mode}, got {low:g} to {high:g}")
+    from PIL import Image
+
+    return Image.fromarray(pixels), most
 
 
 def _digits() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], tuple[str, ...]]:
@@ -130,8 +158,12 @@ def _digits() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], tuple[str
 
 def _arrays(path: Path) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], tuple[str, ...]]:
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            images, labels = np.asarray(file["images"]), np.asarray(file["labels"])
+        with path.open("rb") as opened:
+            if not zipfile.is_zipfile(opened):
+                raise ValueError("it is none, or damaged")
+            opened.seek(0)
+            with np.load(opened, allow_pickle=False) as file:
+                images, labels = np.asarray(file["images"]), np.asarray(file["labels"])
     except FileNotFoundError:
         raise DataError(
             f"no pictures {path}: data.images.source must be digits, a folder with a subfolder for each "
@@ -158,13 +190,26 @@ def _arrays(path: Path) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64],
             )
     else:
         raise DataError(f"{path}: images must be numbers: got {images.dtype}")
+    names, places = np.unique(_label_names(labels, path), return_inverse=True)
     images = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
-    names, places = np.unique(labels, return_inverse=True)
     return (
         np.ascontiguousarray(images, dtype=np.float32),
         places.astype(np.int64),
         tuple(str(name) for name in names),
     )
+
+
+def _label_names(labels: npt.NDArray[Any], path: Path) -> npt.NDArray[Any]:
+    """The labels, as they sort; a class must be seen when it is printed."""
+    if labels.dtype.kind == "S":
+        try:
+            labels = np.char.decode(labels, "utf-8")
+        except UnicodeDecodeError:
+            raise DataError(f"{path}: labels must be UTF-8: got other bytes; write them as str") from None
+    is_number = labels.dtype.kind in "fc"
+    if (is_number and not np.isfinite(labels).all()) or not all(str(name).strip() for name in labels):
+        raise DataError(f"{path}: each picture must have a label: got NaN or an empty one; fill it in")
+    return labels
 
 
 def _folder(
@@ -175,9 +220,14 @@ def _folder(
     images: list[npt.NDArray[np.float32]] = []
     labels: list[int] = []
     for place, folder in enumerate(folders):
-        for file in sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES):
+        for file in sorted(p for p in folder.iterdir() if _is_picture(p)):
             images.append(read_picture(file, patches))
             labels.append(place)
     if not images:
         raise DataError(f"{path} must have a subfolder of pictures for each class: got no picture in it")
     return np.stack(images), np.asarray(labels, dtype=np.int64), tuple(folder.name for folder in folders)
+
+
+def _is_picture(path: Path) -> bool:
+    """By its name; what begins with a dot is a note of the system (._0.png), not of the data."""
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")

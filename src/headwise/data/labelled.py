@@ -38,16 +38,16 @@ def read_labelled(path: Path, text: str, label: str) -> Labelled:
 
     Numbers and true or false are classes too, as they are written.
 
-    Errors: DataError naming the file and the line for what cannot be read, a missing column, an empty
-    text or class, and a kind of file that its name does not tell.
+    Errors: DataError naming the file and the line for what cannot be read, a column that is missing or
+    there twice, an empty text or class, and a kind of file that its name does not tell.
     """
     with stream_lines(path) as lines:
         kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
         match kind:
             case "csv":
-                rows = _table(lines, path, kind, ",")
+                rows = _table(lines, path, ",", (text, label))
             case "tsv":
-                rows = _table(lines, path, kind, "\t")
+                rows = _table(lines, path, "\t", (text, label))
             case "jsonl" | "ndjson":
                 rows = _objects(lines, path)
             case _:
@@ -76,7 +76,7 @@ def split_by_class(labels: Sequence[str], share: float, seed: int, what: str) ->
         rows = [row for row, label in enumerate(labels) if label == name]
         if len(rows) < 2:
             raise DataError(
-                f"each class needs two examples, one to learn from and one {what}: {name!r} has 1; "
+                f"each class needs two examples, one to learn from and one {what}: {_brief(name)} has 1; "
                 "add examples or take it out"
             )
         count = min(max(1, round(share * len(rows))), len(rows) - 1)
@@ -103,18 +103,19 @@ def load_labelled(
     classes = tuple(sorted(set(train.labels)))
     if len(classes) < 2:
         raise DataError(
-            f"there must be two classes or more: got {train.labels[0]!r} alone; is data.labelled.label "
+            f"there must be two classes or more: got {_brief(train.labels[0])} alone; is data.labelled.label "
             f"({config.label!r}) the right column?"
         )
     strange = sorted(set(validation.labels) - set(classes))
     if strange:
         raise DataError(
             "every class of the validation file must occur in the training file: got "
-            f"{', '.join(strange[:5])}; correct the names or add examples"
+            f"{', '.join(name[:60] for name in strange[:5])}; correct the names or add examples"
         )
     repeated = len(set(validation.texts) & set(train.texts))
     if repeated:
-        warn(f"{repeated} validation texts are also training texts")
+        what = "validation text is also a training text"
+        warn(f"1 {what}" if repeated == 1 else f"{repeated} validation texts are also training texts")
     return train, validation, classes
 
 
@@ -129,28 +130,43 @@ def _find(config: LabelledConfig, name: str, part: str) -> Path:
 
 
 def _table(
-    lines: Iterator[str], path: Path, kind: str, separator: str
+    lines: Iterator[str], path: Path, separator: str, columns: tuple[str, str]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Rows under a header; a quoted field may hold separators and line ends."""
+    """Rows under a header, each with its first line; a quoted field may hold separators and line ends."""
     csv.field_size_limit(_LONGEST)
     reader = csv.reader((f"{line}\n" for line in lines), delimiter=separator, strict=True)
+    start = 1
     try:
         header = next(reader, None)
         if header is None:
             return
-        for row in reader:
-            if not row:
-                continue
-            if len(row) != len(header):
+        for name in columns:
+            if header.count(name) > 1:
                 raise DataError(
-                    f"{path}: line {reader.line_num} must have {len(header)} fields as the header has: got "
+                    f"{path}: a column must have a name of its own: got {header.count(name)} called "
+                    f"{_brief(name)}; rename or drop the others"
+                )
+        start = reader.line_num + 1
+        for row in reader:
+            if row and len(row) != len(header):
+                raise DataError(
+                    f"{path}: line {start} must have {len(header)} fields as the header has: got "
                     f"{len(row)}; quote fields that hold {separator!r}"
                 )
-            yield reader.line_num, dict(zip(header, row, strict=True))
+            if row:
+                yield start, dict(zip(header, row, strict=True))
+            start = reader.line_num + 1
     except csv.Error as error:
-        raise DataError(
-            f"{path}: line {reader.line_num} is no {kind.upper()} row: {error}; correct it"
-        ) from None
+        kind = "CSV" if separator == "," else "TSV"
+        raise DataError(f"{path}: line {start} is no {kind} row: {_reason(error)}; correct it") from None
+
+
+def _reason(error: csv.Error) -> str:
+    """What is wrong with a row, without the library's advice to programmers."""
+    said = str(error)
+    if "new-line character" in said:
+        return "it holds a carriage return where no line ends"
+    return "a quote that opens a field is never closed" if said == "unexpected end of data" else said
 
 
 def _objects(lines: Iterator[str], path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -158,7 +174,8 @@ def _objects(lines: Iterator[str], path: Path) -> Iterator[tuple[int, dict[str, 
         if not line.strip():
             continue
         try:
-            row: object = json.loads(line)
+            # numbers as they are written: 1.10 stays 1.10
+            row: object = json.loads(line, parse_int=str, parse_float=str, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path}: line {number} is no JSON: {error}; correct it") from None
         if not isinstance(row, dict):
@@ -170,16 +187,17 @@ def _objects(lines: Iterator[str], path: Path) -> Iterator[tuple[int, dict[str, 
 
 def _value(row: dict[str, Any], name: str, path: Path, line: int) -> str:
     if name not in row:
+        names = ", ".join(map(_brief, list(row)[:8])) or "nothing"
         raise DataError(
-            f"{path}: line {line} has no {name!r}: it has {', '.join(map(repr, list(row)[:8]))}; name the "
-            "columns with data.labelled.text and data.labelled.label"
+            f"{path}: line {line} has no {name!r}: it has {names}; name the columns "
+            "with data.labelled.text and data.labelled.label"
         )
     value = row[name]
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, bool):
         value = json.dumps(value)
     if not isinstance(value, str) or not value.strip():
         raise DataError(
-            f"{path}: line {line}: {name!r} must be text: got {value!r}; fill it in or drop the line"
+            f"{path}: line {line}: {name!r} must be text: got {_brief(value)}; fill it in or drop the line"
         )
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise DataError(
@@ -187,3 +205,13 @@ def _value(row: dict[str, Any], name: str, path: Path, line: int) -> str:
             f"{value[:40]!r}; correct the escape"
         )
     return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _brief(value: object) -> str:
+    """A value as it may stand in a message, however long it is."""
+    shown = "null" if value is None else repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."

@@ -22,6 +22,7 @@ from tokenizers import Tokenizer as LibraryTokenizer
 from headwise.errors import ConfigError, RunError
 from headwise.files import write_text_atomically
 
+_WORD = 512  # characters without white space (or of nothing else) that pieces are learnt from at a time
 UNKNOWN, END, PADDING, CLASS, MASK = "<unk>", "<end>", "<pad>", "<cls>", "<mask>"
 # Names that public vocabularies give the same marks, the more usual first.
 _NAMES = {
@@ -77,7 +78,10 @@ class TextTokenizer:
                 f"{least} is the least, some thousands are usual"
             )
         library = LibraryTokenizer(models.BPE())
-        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        words = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        # the trainer's time grows with the square of a word, and a line of genes is one word
+        short = pre_tokenizers.Split(Regex(rf"\S{{{_WORD}}}|\s{{{_WORD}}}"), behavior="isolated")
+        library.pre_tokenizer = pre_tokenizers.Sequence([short, words])
         library.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
@@ -87,6 +91,7 @@ class TextTokenizer:
             show_progress=False,
         )
         library.train_from_iterator(texts, trainer=trainer)
+        library.pre_tokenizer = words
         # a mark typed by a user is text: only the vocabulary keeps it
         content: Any = json.loads(library.to_str())
         content["added_tokens"] = []

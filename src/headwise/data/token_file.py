@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from headwise.data.parallel import stream_text
 from headwise.data.text_tokenizer import TextTokenizer
-from headwise.errors import DataError
+from headwise.errors import DataError, StorageError
 from headwise.files import write_atomically, write_text_atomically
 
 _PIECE = 1 << 20  # characters that are encoded at a time
@@ -86,24 +87,34 @@ class TokenFile:
         Errors: StorageError as write_atomically.
         """
         dtype = _dtype(tokenizer.vocab_size)
-        count = unknown = 0
+        count = unknown = checksum = 0
 
         def fill(file: BinaryIO) -> None:
-            nonlocal count, unknown
+            nonlocal count, unknown, checksum
             for piece in pieces:
                 ids = np.asarray(tokenizer.encode([piece])[0], dtype=dtype)
                 if tokenizer.unk_id is not None:
                     unknown += int((ids == tokenizer.unk_id).sum())
                 count += len(ids)
+                checksum = zlib.crc32(ids.data, checksum)
                 file.write(ids.tobytes())
 
         def make(beside: Path) -> None:
             with beside.open("wb") as file:
                 fill(file)
 
-        _note(path).unlink(missing_ok=True)  # a note of an earlier text must never lie beside this one
+        try:
+            _note(path).unlink(missing_ok=True)  # a note of an earlier text must never lie beside this one
+        except OSError as error:
+            raise StorageError(f"cannot write {_note(path)}: {error.strerror}; remove it") from error
         write_atomically(path, make)
-        note = {**asdict(text), "vocabulary": vocabulary, "tokens": count, "unknown": unknown}
+        note = {
+            **asdict(text),
+            "vocabulary": vocabulary,
+            "tokens": count,
+            "unknown": unknown,
+            "crc32": checksum,
+        }
         write_text_atomically(_note(path), json.dumps(note))
         return cls(path, np.memmap(path, dtype=dtype, mode="r"), unknown)
 
@@ -118,13 +129,22 @@ class TokenFile:
                 return None
             if path.stat().st_size != note["tokens"] * dtype.itemsize:
                 return None
-            return cls(path, np.memmap(path, dtype=dtype, mode="r"), int(note["unknown"]))
+            found = cls(path, np.memmap(path, dtype=dtype, mode="r"), int(note["unknown"]))
+            return found if _checksum(found.ids) == note["crc32"] else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
 
 def _note(path: Path) -> Path:
     return path.with_suffix(".json")
+
+
+def _checksum(ids: npt.NDArray[Any]) -> int:
+    """Read piece by piece: a wrong id would end the training, or be learnt."""
+    total = 0
+    for start in range(0, len(ids), _PIECE):
+        total = zlib.crc32(ids[start : start + _PIECE].data, total)
+    return total
 
 
 def _dtype(vocab_size: int) -> np.dtype[Any]:

@@ -78,9 +78,10 @@ class Writer:
         ids = self._tokenizer.encode([prompt])[0]
         if self._tokenizer.unk_id is not None and self._tokenizer.unk_id in ids:
             unknown = sorted({c for c in prompt if self._tokenizer.unk_id in self._tokenizer.encode([c])[0]})
+            shown = prompt if len(prompt) <= 40 else f"{prompt[:37]}..."
             raise DataError(
                 "a prompt must be made of characters that the model has seen: got "
-                f"{', '.join(map(repr, unknown[:5]))}; leave them out"
+                f"{', '.join(map(repr, unknown[:5]))} in {shown!r}; leave them out"
             )
         if ids:
             return ids

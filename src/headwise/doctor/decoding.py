@@ -7,9 +7,10 @@ not ids: in a fresh model the two best words are near ties.
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -154,7 +155,7 @@ def decode(probe: Probe, prompt: Tensor, new: int = NEW_TOKENS) -> Decoding:
         torch.no_grad(),
         default_dtype(probe.dtype),
         recording(model, [handed]) as log,
-        _watched(model, log, steps, axis, prompt),
+        _watched(model, log, steps, axis, prompt, probe.base.logits.shape[-1]),
     ):
         result = generate(model, handed, new)
     ids = next(
@@ -173,15 +174,19 @@ def decode(probe: Probe, prompt: Tensor, new: int = NEW_TOKENS) -> Decoding:
 
 @contextmanager
 def _watched(
-    model: nn.Module, log: Recording, steps: list[Step], batch_axis: int, prompt: Tensor
+    model: nn.Module, log: Recording, steps: list[Step], batch_axis: int, prompt: Tensor, width: int
 ) -> Generator[None]:
-    """See every call of the model, by hooks: a wrapper would hide the lines of generate."""
+    """See every call of the model, by hooks: a wrapper would hide the lines of generate.
+
+    Where it is never called, its own public methods that are given ids and return scores stand for it.
+    """
     started: list[int] = []
+    by_method: list[Step] = []
 
     def enter(_module: nn.Module, _args: Any, _named: Any) -> None:
         started.append(len(log.ops))
 
-    def leave(_module: nn.Module, args: Any, named: Any, output: Any) -> None:
+    def leave(_module: nn.Module, args: Any, named: Any, output: Any, to: list[Step] = steps) -> None:
         first = started.pop()
         given = [leaf for leaf in flatten((args, named)) if leaf.dim() == 2]
         whole_numbers = [leaf for leaf in given if not leaf.is_floating_point() and leaf.dtype != torch.bool]
@@ -192,8 +197,24 @@ def _watched(
         if scores is not None and held and scores.dim() in {2, 3}:
             last = scores if scores.dim() == 2 else scores[-1] if batch_axis else scores[:, -1]
             if last.shape[0] == prompt.shape[0]:
-                steps.append(Step(held, last.detach().clone(), first, len(log.ops)))
+                to.append(Step(held, last.detach().clone(), first, len(log.ops)))
 
+    def watched(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            enter(model, args, named)
+            try:
+                output = method(*args, **named)
+            except BaseException:
+                started.pop()
+                raise
+            leave(model, args, named, output, by_method if len(started) == 1 else [])
+            return output
+
+        return call
+
+    names = [name for name in _methods(model) if name not in vars(model)]
+    for name in names:
+        vars(model)[name] = watched(getattr(model, name))
     handles = [
         model.register_forward_pre_hook(enter, with_kwargs=True),
         model.register_forward_hook(leave, with_kwargs=True),
@@ -203,6 +224,21 @@ def _watched(
     finally:
         for handle in handles:
             handle.remove()
+        for name in names:
+            del vars(model)[name]
+    if not steps and all(step.scores.shape[-1] == width for step in by_method):
+        steps.extend(by_method)
+
+
+def _methods(model: nn.Module) -> list[str]:
+    """The public methods that the user's own class gives a model, but for forward."""
+    own = [kind for kind in type(model).__mro__ if not kind.__module__.startswith("torch.")]
+    held = {name: value for kind in own if issubclass(kind, nn.Module) for name, value in vars(kind).items()}
+    return [
+        name
+        for name, value in held.items()
+        if isinstance(value, FunctionType) and not name.startswith("_") and name != "forward"
+    ]
 
 
 def batch_decoding(probe: Probe) -> Decoding:

@@ -70,3 +70,16 @@ def follow(op: Op, entered: Value, at: Tensor, out: Value) -> Tensor | None:
     except (RuntimeError, TypeError):
         return None
     return flat(result)[out.output]
+
+
+def unfolded(weights_at: Tensor, v_at: Tensor, weight: Value) -> tuple[Tensor, Tensor]:
+    """Heads that share keys, laid below one another for the product with the values, each by itself again."""
+    rows, columns = (1, 1, *weight.shape)[-2:]
+    folded, keys = weights_at.shape[1:]
+    if keys != columns or folded == rows or folded % rows:
+        return weights_at, v_at
+    apart = weights_at.reshape(-1, rows, columns)
+    whole = apart // (rows * columns)  # which of the softmax's matrices each element lies in
+    if bool((whole != whole[:, :1, :1]).any()):
+        return weights_at, v_at
+    return apart, v_at.repeat_interleave(folded // rows, 0)

@@ -129,6 +129,8 @@ def like_mixed(site: Site, marks: Tensor) -> Tensor:
     """Marks of [N, Tq] as marks of the recorded output of the product with the values."""
     shape = site.mix.out.shape
     lead = (1,) * (3 - len(shape)) + shape
+    if marks.shape[0] > lead[0]:  # heads that share values lie below one another there
+        marks = marks.reshape(lead[0], -1)
     wide = marks[:, :, None] if matrices(site.mix)[1] is site.v_value else marks[:, None, :]
     return wide.expand(lead).reshape(shape)
 

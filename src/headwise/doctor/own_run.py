@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from headwise.checkpoint.run import ImageRun, Run, RunFiles, TextRun, load_any_run
 from headwise.data.corpus import encode_pairs, load_corpus
@@ -72,9 +73,19 @@ def subject_of(model: Any, shown: Shown, *, optimizer: Any = None, name: str = "
         targets=shown.targets,
         loss=shown.loss,
         optimizer=optimizer,
+        generate=_continued if shown.kind == "decoder" else None,
         layout="batch-first",
         name=name,
     )
+
+
+def _continued(model: Any, prompt: Tensor, new: int) -> Tensor:
+    """The prompt and the likeliest tokens after it, one at a time, as decoding steps through a text."""
+    cache, ids, newest = model.start(), prompt, prompt
+    for _ in range(new):
+        newest = model.step(newest, cache).argmax(-1, keepdim=True)  # [B, 1]
+        ids = torch.cat((ids, newest), dim=1)
+    return ids
 
 
 def _read_other(folder: Path, run: TextRun | ImageRun) -> ReadRun:

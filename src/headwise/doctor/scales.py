@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from headwise.doctor.heads import Heads, Projection
+from headwise.doctor.positions import LOOKUPS
 from headwise.doctor.probe import Probe
 from headwise.doctor.sites import Site, constant
 from headwise.doctor.trace import Op, Value
@@ -142,7 +143,23 @@ def _is_relative(op: Op, site: Site) -> bool:
     if op.name.rstrip("_") not in {"add", "sub"}:
         return False
     line = {site.product.out, *(out for each in site.path for out in each.outputs)}
-    return any(v not in line and v.trained and v.sources for v in op.inputs)
+    return any(v not in line and v.trained and _tells_tokens(v) for v in op.inputs)
+
+
+def _tells_tokens(value: Value) -> bool:
+    """Are its numbers computed from the inputs? A mask from the inputs only chooses which of them stay."""
+    todo, seen = [value], {value}
+    while todo:
+        value = todo.pop()
+        op = value.op
+        if op is None or (op.name in LOOKUPS and op.inputs[-1].sources):
+            if value.sources:
+                return True
+            continue
+        wide = [v for v in op.inputs if v.tensor.is_floating_point() and v.sources and v not in seen]
+        seen.update(wide)
+        todo += wide
+    return False
 
 
 def _steps(probe: Probe, each: Heads) -> tuple[tuple[Op, float], ...]:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from headwise.doctor.check import Place
-from headwise.doctor.follow import FILLS, follow, indices, leads, through
+from headwise.doctor.follow import FILLS, follow, indices, leads, through, unfolded
 from headwise.doctor.trace import Op, Recording, Value
 
 __all__ = [
@@ -208,6 +208,7 @@ def _site(index: int, softmax: Op, score: Value, weight: Value) -> Site | None:
     weights_at = weights_at - 1
     if (weights_at < 0).any() or v_at.shape[0] != weights_at.shape[0]:
         return None
+    weights_at, v_at = unfolded(weights_at, v_at, weight)
     raw_at = came.reshape(-1)[weights_at] - 1
     kept = (raw_at >= 0).all(0).all(0)  # a column of its own (an attention sink) is no key
     if not bool(kept.all()):

@@ -74,7 +74,7 @@ def _by_position(probe: Probe, op: Op, factor: Value) -> str:
     """How a factor goes with the position.
 
     "turns" where it tells positions and features apart, "scales" for one number a position, "astray" for
-    waves that tell others apart than positions, "" for all else.
+    waves that tell others apart than positions, which lie along an axis of their own; "" for all else.
     """
     try:
         shown = factor.tensor.expand(op.out.shape)
@@ -85,7 +85,9 @@ def _by_position(probe: Probe, op: Op, factor: Value) -> str:
     times = [axis for axis in moving if shown.shape[axis] in lengths]
     if times:
         return "turns" if len(moving) > len(times) else "scales"
-    if len(moving) > 1 and moving[-1] == shown.dim() - 1 and not factor.trained and _is_wave(probe, factor):
+    has_times = any(size > 1 and size in lengths for size in shown.shape)  # patches have another number
+    is_wide = len(moving) > 1 and moving[-1] == shown.dim() - 1
+    if has_times and is_wide and not factor.trained and _is_wave(probe, factor):
         return "astray"
     return ""
 

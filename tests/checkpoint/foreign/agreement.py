@@ -333,6 +333,12 @@ def in_float64(model: nn.Module) -> Iterator[None]:
         yield
 
 
+def exactly(model: nn.Module) -> contextlib.AbstractContextManager[None]:
+    """As in_float64 for a model in float64; others as they are."""
+    is_double = next(model.parameters()).dtype is torch.float64
+    return in_float64(model) if is_double else contextlib.nullcontext()
+
+
 Side = bool | None  # True: padding in front, False: behind, None: the one row that needs none
 
 
@@ -450,7 +456,7 @@ def measure(case: Case, folder: Path, dtype: torch.dtype) -> float:
     theirs = foreign(case, dtype)
     ours = headwise.load(saved(theirs, folder)).model
     assert next(ours.parameters()).dtype is dtype
-    with in_float64(theirs) if dtype is torch.float64 else contextlib.nullcontext():
+    with exactly(theirs):
         return difference(case, theirs, ours)
 
 
@@ -475,18 +481,27 @@ def check_agreement(case: Case, folder: Path) -> None:
     assert difference(case, theirs, ours, (None,)) <= TOLERANCE[torch.float32]
 
 
+def theirs_again(case: Case, model: Model, layout: str, folder: Path) -> tuple[Case, Any]:
+    """Save ours and let transformers load it; a body comes back with the head that the layout has first."""
+    headwise.save(model, folder, layout=layout)
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+    architecture = json.loads((folder / "config.json").read_text())["architectures"][0]
+    case = replace(case, architecture=architecture)
+    dtype = next(model.parameters()).dtype
+    return case, case.kind.from_pretrained(folder, attn_implementation="eager", dtype=dtype).eval()
+
+
 def check_saving(case: Case, folder: Path) -> None:
     """Loaded, saved and loaded by transformers it computes the same, and the file has the same tensors."""
+    single = headwise.load(saved(foreign(case, torch.float32), folder / "single"))
+    named, again = theirs_again(case, single.model, single.layout, folder / "ours single")
+    assert difference(named, again, single.model) <= TOLERANCE[torch.float32]
+
     there, back = saved(foreign(case), folder / "theirs"), folder / "ours"
     loaded = headwise.load(there)
-    headwise.save(loaded.model, back, layout=loaded.layout)
-    assert sorted(path.name for path in back.iterdir()) == ["config.json", "model.safetensors"]
-    architecture = json.loads((back / "config.json").read_text())["architectures"][0]
-    case = replace(case, architecture=architecture)
-    again = case.kind.from_pretrained(back, attn_implementation="eager", dtype=torch.float64)
-    again.eval()
+    named, again = theirs_again(case, loaded.model, loaded.layout, back)
     with in_float64(again):
-        assert difference(case, again, loaded.model) <= TOLERANCE[torch.float64]
+        assert difference(named, again, loaded.model) <= TOLERANCE[torch.float64]
     layout = layouts()[loaded.layout]
     before = usual_names(load_file(there / "model.safetensors"), layout).named
     after = usual_names(load_file(back / "model.safetensors"), layout).named
@@ -550,12 +565,42 @@ TWINS: dict[str, Twin] = {
 
 @torch.no_grad()
 def check_twin(case: Case, twin: str, folder: Path) -> None:
-    """A model that is wrong in one place is told from the right one."""
+    """A model that is wrong in one place is told from the right one: loaded, and saved for transformers."""
+    for dtype in TOLERANCE:
+        theirs = foreign(case, dtype)
+        loaded = headwise.load(saved(theirs, folder / str(dtype)))
+        ours = loaded.model
+        before = [parameter.clone() for parameter in ours.parameters()]
+        TWINS[twin](ours)
+        with exactly(theirs):
+            for left in (False, True):  # either alone
+                assert difference(case, theirs, ours, (left,)) > VISIBLE
+        if all(torch.equal(a, b) for a, b in zip(before, ours.parameters(), strict=True)):
+            continue  # wrong in what no file holds
+        if case.layout == "marian" and "table" in twin:
+            continue  # that one is not written: see test_save.py
+        named, again = theirs_again(case, ours, loaded.layout, folder / f"ours {dtype}")
+        right = headwise.load(folder / str(dtype)).model
+        with exactly(again):
+            assert difference(named, again, right) > VISIBLE
+
+
+@torch.no_grad()
+def check_padding_twin(case: Case, folder: Path) -> None:
+    """A model that looks at padding in front, or counts its places from there, is told from the right one."""
     theirs = foreign(case)
     ours = headwise.load(saved(theirs, folder)).model
-    TWINS[twin](ours)
+    if isinstance(ours, EncoderDecoder):
+        ours.pad_id = -1
+    else:
+        right: Any = ours.forward
+
+        def wrong(ids: Tensor, keep: Tensor | None = None, *rest: Any) -> Tensor:
+            return right(ids, torch.ones_like(ids, dtype=torch.bool), *rest)
+
+        ours.forward = wrong  # type: ignore[method-assign]
     with in_float64(theirs):
-        assert difference(case, theirs, ours) > VISIBLE
+        assert difference(case, theirs, ours, (True,)) > VISIBLE
 
 
 NEW = 64  # tokens
@@ -580,6 +625,7 @@ def talkative(case: Case) -> Any:
     return model
 
 
+@torch.no_grad()
 def check_writing_on(case: Case, folder: Path) -> None:
     """Greedy continuations of prompts of different lengths are the same, token for token."""
     theirs = talkative(case)
@@ -598,6 +644,8 @@ def check_writing_on(case: Case, folder: Path) -> None:
     mine = generate(ours, prompts, NEW, Sampling(temperature=0))
     assert mine == written[:, LONG:].tolist()
     assert all(len(row) == NEW and len(set(row)) > 3 for row in mine)
+    _exchange_keys_and_values(ours)
+    assert generate(ours, prompts, NEW, Sampling(temperature=0)) != mine
 
 
 @dataclass(frozen=True)
@@ -609,6 +657,7 @@ class TheirMarks:
     eos_id: int
 
 
+@torch.no_grad()
 def check_translating(case: Case, folder: Path) -> None:
     """Greedy answers to sources of different lengths are the same, token for token."""
     theirs = talkative(case)
@@ -638,6 +687,9 @@ def check_translating(case: Case, folder: Path) -> None:
         end = row.index(marks.eos_id) if marks.eos_id in row else len(row)
         assert answer == row[:end]
     assert len({token for row in mine for token in row}) > 2
+    assert max(map(len, mine)) == NEW or case.words == "untied"
+    _exchange_keys_and_values(ours)
+    assert greedy(ours, given.ids, marks, NEW) != mine
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +48,42 @@ def test_what_is_no_object_is_refused(content: bytes | None, said: str, tmp_path
     assert text.startswith(said) and text.endswith(AGAIN)
 
 
-def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.json").mkdir()
+def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deny(*_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "config.json").touch()
+    monkeypatch.setattr(Path, "read_text", deny)
     assert (
         refusal(tmp_path / "config.json", read_object)
-        == f"cannot read HERE/config.json: Is a directory{AGAIN}"
+        == f"cannot read HERE/config.json: Permission denied{AGAIN}"
     )
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("gone")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("config.json", "generation_config.json", "tokenizer.json"),
+        *("model.safetensors", "model.safetensors.index.json", "other.safetensors"),
+    ],
+)
+def test_what_is_no_file_is_refused(name: str, make: Callable[[Path], None], tmp_path: Path) -> None:
+    """A directory, a pipe that nobody writes into, a link that leads nowhere."""
+    folder = edited(tmp_path / "x", "GPT2LMHeadModel")
+    if name.endswith((".safetensors", "index.json")):
+        (folder / "model.safetensors").unlink()
+    (folder / name).unlink(missing_ok=True)
+    make(folder / name)
+    assert refusal(folder, load) == f"HERE/x/{name} is no file: expected one, or a link to one{AGAIN}"
+
+
+def test_a_link_to_a_file_is_one(tmp_path: Path) -> None:
+    folder = edited(tmp_path / "x", "GPT2LMHeadModel")
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).rename(tmp_path / name)
+        (folder / name).symlink_to(Path("..") / name)
+    assert load(folder).layout == "gpt2"
 
 
 def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
@@ -129,7 +161,11 @@ def test_no_weights_at_all_are_refused(tmp_path: Path) -> None:
         ({"a": "../x.safetensors"}, "names files outside its directory: ../x.safetensors"),
         ({"a": "/etc/passwd", "b": ".."}, "names files outside its directory: .., /etc/passwd"),
         ({"a": "sub/x.safetensors"}, "names files outside its directory: sub/x.safetensors"),
-        ({"a": ""}, "names files outside its directory: "),
+        ({"a": ""}, "names files outside its directory: ''"),
+        ({"a": "x\ny"}, "names files that are missing: 'x\\ny'"),
+        ({"a": "\ud800"}, "names files that are missing: '\\ud800'"),
+        ({"a": "x\0y"}, "names files that are missing: 'x\\x00y'"),
+        ({"a": "x" * 5000}, f"names files that are missing: '{'x' * 200}...'"),
         ({"a": "p.safetensors", "c": "q.safetensors"}, "names tensors that no part holds: c"),
     ],
 )

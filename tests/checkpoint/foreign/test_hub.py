@@ -47,7 +47,7 @@ def test_only_what_is_read_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     ((name, patterns),) = asked
     assert name == "org/name"
     assert not any(pattern.endswith((".bin", ".py", "*")) for pattern in patterns)
-    assert {"config.json", "model.safetensors", "tokenizer.json"} < set(patterns)
+    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} < set(patterns)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from checkpoint.foreign.agreement import (
     Case,
     cases,
     check_agreement,
+    check_padding_twin,
     check_saving,
     check_twin,
     check_writing_on,
@@ -43,6 +44,11 @@ def test_what_is_loaded_can_be_saved_again(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", FIRST, ids=str)
 def test_a_wrong_twin_is_told_apart(case: Case, twin: str, tmp_path: Path) -> None:
     check_twin(case, twin, tmp_path)
+
+
+@pytest.mark.parametrize("case", FIRST, ids=str)
+def test_padding_that_is_looked_at_is_told_apart(case: Case, tmp_path: Path) -> None:
+    check_padding_twin(case, tmp_path)
 
 
 @pytest.mark.parametrize(

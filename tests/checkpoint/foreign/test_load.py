@@ -19,12 +19,27 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 
 import headwise
-from checkpoint.foreign.agreement import CASES, TOLERANCE, V, cases, difference, foreign, in_float64, saved
+from checkpoint.foreign.agreement import (
+    CASES,
+    PAD,
+    TOLERANCE,
+    V,
+    cases,
+    difference,
+    foreign,
+    in_float64,
+    saved,
+    talkative,
+)
 from checkpoint.foreign.edited import edited, original
 from headwise.checkpoint.foreign.layout import layouts
 from headwise.checkpoint.foreign.load import Pretrained
 from headwise.checkpoint.foreign.options import Options
-from headwise.errors import RunError
+from headwise.data.padding import Marks
+from headwise.data.text_tokenizer import TextTokenizer
+from headwise.decode.greedy import greedy
+from headwise.errors import ConfigError, RunError
+from headwise.model.encoder_decoder import EncoderDecoder
 
 GPT2, LLAMA, MISTRAL, QWEN2 = "GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"
 BERT, ROBERTA, VIT = "BertModel", "RobertaModel", "ViTForImageClassification"
@@ -40,7 +55,18 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
             "qwen3, roberta, t5, vit: got 'mamba'; choose another"
         ),
     ),
-    (GPT2, {"without": ("model_type",)}, "got None; choose another"),
+    (GPT2, {"without": ("model_type",)}, "got null; choose another"),
+    (GPT2, {"model_type": "a\nb"}, r"got 'a\nb'; choose another"),
+    (GPT2, {"model_type": "a" * 9999}, f"got '{'a' * 56}...; choose another"),
+    (GPT2, {"architectures": ["a" * 9999]}, f"got '{'a' * 56}...; load a model"),
+    (GPT2, {"eos_token_id": "</s>"}, "eos_token_id must be a token's id, or several: got '</s>'; correct it"),
+    (GPT2, {"eos_token_id": [1, True]}, "eos_token_id must be a token's id, or several: got [1, True]"),
+    (
+        MARIAN,
+        {"max_position_embeddings": 2**39},
+        "model.encoder.embed_positions.weight: missing, and too large to be computed: "
+        "model [549755813888, 24]; model.decoder.embed_positions.weight: missing",
+    ),
     (GPT2, {"model_type": ["gpt2"]}, "got ['gpt2']; choose another"),
     (
         GPT2,
@@ -51,7 +77,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         ),
     ),
     (GPT2, {"architectures": []}, "architectures must name one of GPT2LMHeadModel, GPT2Model: got []"),
-    (GPT2, {"without": ("architectures",)}, "GPT2Model: got None"),
+    (GPT2, {"without": ("architectures",)}, "GPT2Model: got null"),
     (
         VIT,
         {"architectures": ["ViTModel"]},
@@ -211,6 +237,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "hidden_act must be 'gelu': got 'relu'; the head of RobertaForMaskedLM has no other",
     ),
     ("BertForSequenceClassification", {"id2label": {"0": "only"}}, "num_classes must be at least 2: got 1"),
+    (
+        "BertForSequenceClassification",
+        {"id2label": {"0": "a", "2": "b"}},
+        "id2label must be a name for each class from 0 on: got {'0': 'a', '2': 'b'}; correct it",
+    ),
+    ("BertForSequenceClassification", {"id2label": {"0": "a", "1": 2}}, "id2label must be a name for each"),
     ("BertForSequenceClassification", {"id2label": 3}, "id2label must be an object: got 3"),
     (VIT, {"patch_size": [2, 3]}, "patch_size must be a square: got [2, 3]; headwise cuts square patches"),
     (VIT, {"image_size": [6, 8, 1]}, "image_size must be one whole number or two: got [6, 8, 1]"),
@@ -288,7 +320,7 @@ def test_every_tensor_that_does_not_fit_is_listed(tmp_path: Path) -> None:
     assert refusal(edited(tmp_path, GPT2, "tied", tensors=lessen)) == (
         f"{tmp_path} does not fit its config.json: "
         "transformer.wpe.weight: missing, model [96, 24]; "
-        "transformer.h.0.ln_1.weight: file torch.int32, expected a float type; "
+        "transformer.h.0.ln_1.weight: file int32, expected float32 or float64 or bfloat16 or float16; "
         "transformer.h.0.mlp.c_fc.bias: file [1], model [96]; "
         "transformer.h.1.attn.c_attn.weight: file [24, 60], model [24, 72]; "
         "transformer.ln_f.bias: missing, model [24]; "
@@ -342,6 +374,61 @@ def test_a_second_copy_of_a_tied_tensor_must_be_equal(tmp_path: Path) -> None:
         edited(tmp_path / "untied", GPT2, "untied", tensors=lambda t: t.pop("transformer.wte.weight"))
     )
     assert text.endswith(": transformer.wte.weight: missing, model [37, 24]")
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.uint8, torch.bool, torch.complex64]
+)
+def test_only_types_in_which_a_model_computes_are_taken(dtype: torch.dtype, tmp_path: Path) -> None:
+    name = "transformer.h.0.attn.c_attn.weight"
+
+    def one(tensors: dict[str, Tensor]) -> None:
+        tensors[name] = tensors[name].to(dtype)
+
+    def every(tensors: dict[str, Tensor]) -> None:
+        tensors.update({name: tensor.to(dtype) for name, tensor in tensors.items()})
+
+    word = str(dtype).removeprefix("torch.")
+    said = f"{name}: file {word}, expected float32 or float64 or bfloat16 or float16"
+    assert refusal(edited(tmp_path / "one", GPT2, "tied", tensors=one)).endswith(f" config.json: {said}")
+    text = refusal(edited(tmp_path / "every", GPT2, "tied", tensors=every))
+    assert said in text and text.count(f"file {word}") == 28
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_are_none_are_told_of(value: float, tmp_path: Path) -> None:
+    def broken(tensors: dict[str, Tensor]) -> None:
+        tensors["h.1.ln_1.weight"][3] = value
+        tensors["wte.weight"][:] = value
+
+    there = edited(tmp_path, "GPT2Model", tensors=broken)
+    with pytest.warns(UserWarning) as told:
+        assert headwise.load(there).layout == "gpt2"
+    (one,) = told
+    assert str(one.message) == (
+        f"{there} holds NaN or infinite numbers, and so will the answers: h.1.ln_1.weight, wte.weight; "
+        "download or copy it again"
+    )
+
+
+def test_two_names_of_one_tensor_must_agree(tmp_path: Path) -> None:
+    name = "embeddings.LayerNorm"
+
+    def doubled(tensors: dict[str, Tensor]) -> None:
+        tensors[f"{name}.gamma"] = tensors[f"{name}.weight"].clone()
+
+    def changed(tensors: dict[str, Tensor]) -> None:
+        tensors[f"{name}.gamma"] = tensors[f"{name}.weight"] + 1
+
+    assert headwise.load(edited(tmp_path / "same", BERT, tensors=doubled)).layout == "bert"
+    assert refusal(edited(tmp_path / "other", BERT, tensors=changed)).endswith(
+        f" config.json: {name}.weight: not equal to {name}.gamma, another name of the same tensor"
+    )
+
+
+def test_a_name_does_not_break_the_line(tmp_path: Path) -> None:
+    there = edited(tmp_path, GPT2, tensors=lambda held: held.update({"a\nb": torch.ones(2)}))
+    assert refusal(there).endswith(r" config.json: 'a\nb': unexpected, file [2]")
 
 
 KNOWN: list[tuple[str, str, dict[str, Tensor]]] = [
@@ -522,6 +609,87 @@ def test_the_tokenizer_comes_with_it(tmp_path: Path) -> None:
     assert tokenizer is not None and tokenizer.vocab_size == 2 and tokenizer.pad_id == 0
     (folder / "tokenizer.json").write_text("{")
     assert "tokenizer.json is damaged or no tokenizer" in refusal(folder)
+
+
+def said(folder: Path, **ids: object) -> Path:
+    (folder / "generation_config.json").write_text(json.dumps(ids))
+    return folder
+
+
+def test_what_begins_and_ends_an_answer_comes_with_it(tmp_path: Path) -> None:
+    """As generation_config.json has it, else config.json."""
+    least = edited(tmp_path / "a", BART, without=("decoder_start_token_id",), bos_token_id=3)
+    (least / "generation_config.json").unlink()
+    bart = headwise.load(least)
+    assert (bart.start_id, bart.end_ids, bart.pad_id) == (3, (2,), PAD)  # as transformers, from the next best
+    told = edited(tmp_path / "b", BART, decoder_start_token_id=5, eos_token_id=[6, 7])
+    (told / "generation_config.json").unlink()
+    marks = headwise.load(told).marks
+    assert isinstance(marks, Marks) and (marks.bos_id, marks.eos_id, marks.pad_id) == (5, 6, PAD)
+    bart = headwise.load(said(told, decoder_start_token_id=8, eos_token_id=[9, 10], bos_token_id=3))
+    assert (bart.start_id, bart.end_ids) == (8, (9, 10))
+    bart = headwise.load(said(told, decoder_start_token_id=None, eos_token_id=None, bos_token_id=3))
+    assert (bart.start_id, bart.end_ids) == (5, (6, 7))
+    (told / "generation_config.json").write_text("{")
+    assert "generation_config.json is damaged: expected JSON" in refusal(told)
+    assert "generation_config.json: eos_token_id must be a token's id" in refusal(
+        said(told, eos_token_id="x")
+    )
+
+    text = refusal(said(told, decoder_start_token_id=[2]))
+    assert (
+        "generation_config.json: decoder_start_token_id must be a whole number: got [2]; correct it" in text
+    )
+
+    llama = headwise.load(edited(tmp_path / "c", LLAMA, eos_token_id=[3, 4], bos_token_id=2))
+    assert (llama.start_id, llama.end_ids, llama.pad_id) == (None, (3, 4), None)
+    bert = headwise.load(edited(tmp_path / "d", BERT, eos_token_id=3))
+    assert (bert.start_id, bert.end_ids, bert.pad_id) == (None, (), PAD)
+    with pytest.raises(ConfigError) as refused:
+        _ = bert.marks
+    assert str(refused.value) == (
+        "an encoder-decoder's marks are start_id, end_ids and pad_id: the checkpoint has None, [] and 1; "
+        "give greedy those that you know"
+    )
+
+
+@pytest.mark.parametrize("architecture", ["BertForSequenceClassification", VIT])
+def test_the_names_of_classes_come_with_it(architecture: str, tmp_path: Path) -> None:
+    count = 4 if "Bert" in architecture else 5
+    names = [f"class {n}" for n in range(count)]
+    there = edited(tmp_path, architecture, id2label={str(n): names[n] for n in reversed(range(count))})
+    found = headwise.load(there)
+    assert found.classes == tuple(names)
+    headwise.save(found, tmp_path / "back", layout=found.layout)
+    assert headwise.load(tmp_path / "back").classes == tuple(names)
+    theirs = getattr(transformers, architecture).from_pretrained(tmp_path / "back").config
+    assert theirs.id2label == dict(enumerate(names))
+    assert headwise.load(original(GPT2, "tied")).classes == ()
+    assert headwise.load(original(BERT)).classes == ()
+
+
+def test_the_end_is_the_tokenizers_where_nobody_says(tmp_path: Path) -> None:
+    folder = edited(tmp_path, GPT2, "tied", eos_token_id=None)
+    TextTokenizer.train(["ab"], "characters", 0, ["<end>"]).save(folder / "tokenizer.json")
+    assert headwise.load(folder).end_ids == (1,)
+
+
+@pytest.mark.parametrize("architecture", [T5, MARIAN, BART])
+@torch.no_grad()
+def test_answers_are_theirs_with_the_marks_of_the_checkpoint(architecture: str, tmp_path: Path) -> None:
+    case = next(c for c in CASES if c.architecture == architecture)
+    theirs = talkative(case)
+    ours = headwise.load(saved(theirs, tmp_path))
+    ids = torch.tensor([[4, 9, 20, 31, 2], [8, 30, 2, ours.pad_id, ours.pad_id]])
+    with in_float64(theirs):
+        theirs.generation_config.suppress_tokens = sorted({ours.pad_id, ours.start_id} - set(ours.end_ids))
+        kept = ids != ours.pad_id
+        written = theirs.generate(ids, attention_mask=kept.long(), max_new_tokens=20, use_cache=False)
+    assert isinstance(ours.model, EncoderDecoder)
+    ended = [row.index(ours.end_ids[0]) if ours.end_ids[0] in row else 20 for row in written[:, 1:].tolist()]
+    assert greedy(ours.model, ids, ours.marks, 20) == [
+        row[:end] for row, end in zip(written[:, 1:].tolist(), ended, strict=True)
+    ]
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:

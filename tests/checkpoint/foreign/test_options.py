@@ -58,6 +58,7 @@ def test_names_go_there_and_back() -> None:
         "silu",
     ]
     assert labels(None) == {}
+    assert labels(2, ["a", "b"]) == {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 0, "b": 1}}
     assert labels(2) == {
         "id2label": {"0": "LABEL_0", "1": "LABEL_1"},
         "label2id": {"LABEL_0": 0, "LABEL_1": 1},

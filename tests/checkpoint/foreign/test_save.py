@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import nn
 
 import headwise
 from checkpoint.foreign.agreement import CASES
-from checkpoint.foreign.edited import original
+from checkpoint.foreign.edited import edited, original
 from headwise.config import ModelConfig, PatchConfig, RotaryConfig
 from headwise.data.text_tokenizer import TextTokenizer
 from headwise.errors import ConfigError, StorageError
@@ -328,15 +329,163 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         headwise.save(language(**GPT), tmp_path / "file", layout="gpt2")
 
 
-def test_the_tokenizer_and_its_marks_go_along(tmp_path: Path) -> None:
-    tokenizer = TextTokenizer.train(["to be or not to be"], "characters", 0, ["<pad>", "<s>", "</s>"])
-    headwise.save(language(**GPT), tmp_path, layout="gpt2", tokenizer=tokenizer)
+SIZE = 300
+TEXTS = ["not to be", " to  be\nor 12345 東京 Ü", "that's </s> <pad> <end>", ""]
+TOLD: dict[str, Any] = {"vocab_size": SIZE, "pad_id": 1}
+SPOKEN: dict[str, nn.Module] = {
+    "gpt2": language(**{**GPT, **TOLD}),
+    "llama": language(**{**LLAMA, **TOLD}),
+    "mistral": language(**{**LLAMA, **TOLD}),
+    "qwen2": language(**{**LLAMA, **TOLD}, attention_bias=True, attention_output_bias=False),
+    "qwen3": language(**{**LLAMA, **TOLD}, qk_norm=True, d_head=8),
+    "bert": encoder(**TOLD),
+    "roberta": encoder(**TOLD),
+    "distilbert": encoder(**TOLD, num_segments=0, norm_eps=1e-12, pooling_activation="relu"),
+    "t5": translator(**{**T5, **TOLD}),
+    "bart": translator(**{**BART, **TOLD}),
+}
+
+
+@pytest.mark.parametrize("kind", ["characters", "bytes"])
+@pytest.mark.parametrize("layout", SPOKEN)
+def test_the_tokenizer_and_its_marks_go_along(layout: str, kind: str, tmp_path: Path) -> None:
+    """Ours gives the same ids; so does AutoTokenizer, or the one that a warning names."""
+    tokenizer = TextTokenizer.train(TEXTS * 5, kind, SIZE, ["<pad>", "<s>", "</s>"])
+    model: Any = SPOKEN[layout]
+    read: Any = transformers.AutoTokenizer
+    if layout == "qwen2":
+        read = transformers.PreTrainedTokenizerFast
+        with pytest.warns(UserWarning) as told:
+            headwise.save(model, tmp_path, layout=layout, tokenizer=tokenizer)
+        assert str(told[0].message) == (
+            "AutoTokenizer takes the tokenizer of every qwen2 directory for a Qwen2Tokenizer: for the ids of "
+            f"this one use PreTrainedTokenizerFast.from_pretrained({str(tmp_path)!r})"
+        )
+        wrong = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        assert wrong(TEXTS)["input_ids"] != tokenizer.encode(TEXTS)
+    else:
+        headwise.save(model, tmp_path, layout=layout, tokenizer=tokenizer)
     again = headwise.load(tmp_path).tokenizer
-    assert again is not None and again.encode(["not to be"]) == tokenizer.encode(["not to be"])
+    assert again is not None and again.encode(TEXTS) == tokenizer.encode(TEXTS)
     settings = json.loads((tmp_path / "config.json").read_text())
     assert (settings["bos_token_id"], settings["eos_token_id"]) == (tokenizer.begin_id, tokenizer.end_id)
-    theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
-    assert theirs("not to be")["input_ids"] == tokenizer.encode(["not to be"])[0]
+    theirs = read.from_pretrained(tmp_path)
+    assert theirs(TEXTS, add_special_tokens=False)["input_ids"] == tokenizer.encode(TEXTS)
+    assert [theirs.pad_token_id, theirs.bos_token_id, theirs.eos_token_id] == [
+        tokenizer.pad_id,
+        tokenizer.begin_id,
+        tokenizer.end_id,
+    ]
+    assert theirs.decode(theirs("not to be")["input_ids"]) == "not to be"
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
+    tokenizer = TextTokenizer.train(["abc"], "bytes", 300)
+    with pytest.raises(ConfigError) as refused:
+        headwise.save(language(**GPT), tmp_path / "x", layout="gpt2", tokenizer=tokenizer)
+    assert not (tmp_path / "x").exists()
+    assert str(refused.value) == (
+        f"the tokenizer must have at most the model's 29 tokens: got {tokenizer.vocab_size}; "
+        "save the one that the model was trained with"
+    )
+
+
+@pytest.mark.parametrize(
+    ("architecture", "ends"),
+    [("T5ForConditionalGeneration", [2]), ("BartForConditionalGeneration", [2]), ("GPT2LMHeadModel", [7, 8])],
+)
+def test_what_was_loaded_is_saved_with_its_marks_and_tokenizer(
+    architecture: str, ends: list[int], tmp_path: Path
+) -> None:
+    there = edited(tmp_path / "there", architecture, eos_token_id=ends, decoder_start_token_id=6)
+    (there / "generation_config.json").unlink()
+    TextTokenizer.train(["ab"], "characters", 0, ["<pad>"]).save(there / "tokenizer.json")
+    loaded = headwise.load(there)
+    headwise.save(loaded, tmp_path / "back", layout=loaded.layout)
+    back = headwise.load(tmp_path / "back")
+    assert (back.start_id, back.end_ids) == (loaded.start_id, loaded.end_ids)
+    assert list(back.end_ids) == ends and back.start_id == (6 if "GPT2" not in architecture else None)
+    assert back.tokenizer is not None and back.tokenizer.encode(["ba"]) == [[3, 2]]
+    theirs = getattr(transformers, architecture).from_pretrained(tmp_path / "back").generation_config
+    assert theirs.eos_token_id in (ends, ends[0])
+    assert "GPT2" in architecture or theirs.decoder_start_token_id == 6
+
+
+def test_what_was_loaded_can_be_saved_onto_itself(tmp_path: Path) -> None:
+    there = edited(tmp_path, "GPT2LMHeadModel", "tied")
+    (there / "notes.txt").write_text("mine")
+    before = headwise.load(there)
+    headwise.save(before, there, layout="gpt2")
+    after = headwise.load(there)
+    pairs = zip(before.model.parameters(), after.model.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert (there / "notes.txt").read_text() == "mine"
+
+
+def test_a_model_in_training_stays_there(tmp_path: Path) -> None:
+    model = language(**GPT).train()
+    headwise.save(model, tmp_path, layout="gpt2")
+    assert all(part.training for part in model.modules())
+    assert all(p.requires_grad for p in model.parameters())
+
+
+def pulled_apart() -> LanguageModel:
+    model = language(**GPT)
+    model.output.weight = nn.Parameter(model.output.weight + 1)
+    return model
+
+
+def resized() -> LanguageModel:
+    model = language(**GPT, tie_embeddings=False)
+    model.output.weight = nn.Parameter(torch.zeros(31, 12))
+    return model
+
+
+def with_more() -> LanguageModel:
+    model = language(**GPT)
+    model.decoder.adapter = nn.Linear(2, 2, bias=False)
+    return model
+
+
+def with_less() -> LanguageModel:
+    model = language(**GPT)
+    model.decoder.final_norm.bias = None
+    return model
+
+
+def without_numbers() -> LanguageModel:
+    with torch.device("meta"):
+        return language(**GPT)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            pulled_apart,
+            "output.weight: not equal to embedding.tokens.table.weight, to which its configuration ties it",
+        ),
+        (resized, "output.weight: the model has [31, 12], its configuration [29, 12]"),
+        (with_more, "decoder.adapter.weight: not in its configuration"),
+        (with_less, "decoder.final_norm.bias: missing, its configuration has [12]"),
+        (without_numbers, "embedding.tokens.table.weight: on the meta device, without numbers; "),
+    ],
+)
+def test_a_model_that_is_not_what_its_configuration_says_is_refused(
+    make: Callable[[], LanguageModel], said: str, tmp_path: Path
+) -> None:
+    text = refusal(make(), tmp_path / "x", "gpt2")
+    prefix = "the gpt2 layout cannot express this model: "
+    assert text.startswith(prefix + said) if said.endswith("; ") else text == prefix + said
+
+
+def test_one_tensor_in_two_places_is_written_twice(tmp_path: Path) -> None:
+    model = language(**GPT, tie_embeddings=False)
+    model.output.weight = model.embedding.tokens.table.weight
+    headwise.save(model, tmp_path, layout="gpt2")
+    again: Any = headwise.load(tmp_path).model
+    assert torch.equal(again.output.weight, model.output.weight)
+    assert torch.equal(again.embedding.tokens.table.weight, model.output.weight)
 
 
 @pytest.mark.parametrize("architecture", sorted({case.architecture for case in CASES}))

@@ -67,6 +67,8 @@ def test_sentences_have_the_vectors_of_transformers(folder: Path, ours: Pretrain
     hidden, weight = theirs(**given).last_hidden_state, given["attention_mask"][..., None]
     expected = F.normalize((hidden * weight).sum(1) / weight.sum(1), dim=-1)  # as its package pools
     assert (vectors(ours, SENTENCES) - expected).abs().max() < 1e-5
+    first = F.normalize(hidden[:, 0], dim=-1)  # a wrong twin: the first token's vector
+    assert (vectors(ours, SENTENCES) - first).abs().max() > 1e-2
     one_by_one = torch.cat([vectors(ours, [sentence]) for sentence in SENTENCES])
     assert (one_by_one - expected).abs().max() < 1e-5
 
@@ -75,3 +77,16 @@ def test_what_means_the_same_lies_near(ours: Pretrained) -> None:
     found = vectors(ours, SENTENCES[:3])
     near = found @ found.T
     assert near[0, 1] > 0.6 and near[0, 2] < 0.1 and near[1, 2] < 0.1
+
+
+@torch.no_grad()
+def test_saved_again_it_is_the_same_for_transformers(ours: Pretrained, tmp_path: Path) -> None:
+    headwise.save(ours, tmp_path, layout=ours.layout)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    theirs = transformers.AutoModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    assert ours.tokenizer is not None
+    assert tokenizer(SENTENCES)["input_ids"] == ours.tokenizer.encode(SENTENCES, framed=True)
+    given = tokenizer(SENTENCES, padding=True, return_tensors="pt")
+    hidden, weight = theirs(**given).last_hidden_state, given["attention_mask"][..., None]
+    expected = F.normalize((hidden * weight).sum(1) / weight.sum(1), dim=-1)
+    assert (vectors(ours, SENTENCES) - expected).abs().max() < 1e-5

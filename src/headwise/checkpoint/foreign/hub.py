@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from headwise.checkpoint.foreign.files import CONFIG, INDEX, ONE_FILE, TOKENIZER
+from headwise.checkpoint.foreign.files import CONFIG, GENERATION, INDEX, ONE_FILE, TOKENIZER
 from headwise.errors import MissingExtra, RunError
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 # of the whole repository only what `load` reads: no pickles, no other frameworks' weights
-_WANTED = [CONFIG, ONE_FILE, INDEX, "model-*-of-*.safetensors", TOKENIZER]
+_WANTED = [CONFIG, GENERATION, ONE_FILE, INDEX, "model-*-of-*.safetensors", TOKENIZER]
 
 
 def is_hub_name(name: str) -> bool:

@@ -54,6 +54,7 @@ class Layout:
     ties: pairs of a name under which a file may hold a tensor a second time, and the usual one.
     ignored: patterns of tensors that nothing here needs.
     respelled: endings of names in old files, and what they are today.
+    tokenizer: the class for which AutoTokenizer takes every tokenizer of this layout, whatever it is told.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Layout:
     ties: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
     respelled: Mapping[str, str] = field(default_factory=dict[str, str])
+    tokenizer: str = ""
 
 
 def same(ours: str, theirs: str) -> Entry:

@@ -238,6 +238,7 @@ LAYOUTS = tuple(
         prefix="model.",
         ties=(("lm_head.weight", "model.embed_tokens.weight"),),
         ignored=(r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",),
+        tokenizer="Qwen2Tokenizer" if name == "Qwen2" else "",
     )
     for name in ("Llama", "Mistral", "Qwen2", "Qwen3")
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,19 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from headwise.checkpoint.foreign.files import CONFIG, TOKENIZER, read_object, read_weights
+from headwise.checkpoint.foreign.files import (
+    CONFIG,
+    GENERATION,
+    REMEDY,
+    TOKENIZER,
+    is_there,
+    read_object,
+    read_weights,
+    told,
+)
 from headwise.checkpoint.foreign.hub import download, is_hub_name
 from headwise.checkpoint.foreign.layout import Entry, Layout, layouts
-from headwise.checkpoint.foreign.options import Options
+from headwise.checkpoint.foreign.options import Options, shown
 from headwise.config import ModelConfig
 from headwise.data.text_tokenizer import TextTokenizer
 from headwise.errors import ConfigError, RunError
@@ -29,7 +39,20 @@ _BESIDE = {
     *("vocab_transform", "vocab_layer_norm", "vocab_projector"),
 }
 
+# What a model computes in; float8 and whole numbers are codes of numbers that stand elsewhere.
+_TYPES = torch.float32, torch.float64, torch.bfloat16, torch.float16
+_MOST_COMPUTED = 2**28  # numbers of a table that no file holds; Marian's have 2^18
+
 Model = LanguageModel | TextEncoder | MaskedLanguageModel | TextClassifier | ImageClassifier | EncoderDecoder
+
+
+@dataclass(frozen=True)
+class AnswerMarks:
+    """The ids that frame and fill what an encoder-decoder writes: `Marks`, as `greedy` takes them."""
+
+    pad_id: int
+    bos_id: int
+    eos_id: int
 
 
 @dataclass(frozen=True)
@@ -39,19 +62,45 @@ class Pretrained:
     model: in evaluation mode, in the precision of its file.
     tokenizer: None where the checkpoint has no tokenizer.json.
     layout: what its files are called, as `save` takes it.
+    start_id: begins every answer of an encoder-decoder; None for other models.
+    end_ids: each of them ends a text, as `generate` takes them; none for encoders. Both as their
+        generation_config.json has it, else config.json; the end last as the tokenizer has it.
+    classes: what a classifier's outputs are called, in their order; none for other models.
     """
 
     model: Model
     tokenizer: TextTokenizer | None
     layout: str
+    start_id: int | None = None
+    end_ids: tuple[int, ...] = ()
+    classes: tuple[str, ...] = ()
+
+    @property
+    def pad_id(self) -> int | None:
+        """Fills rows up; None where no id means padding."""
+        return self.model.config.pad_id
+
+    @property
+    def marks(self) -> AnswerMarks:
+        """What `greedy` and `beam_search` ask for beside the model.
+
+        Errors: ConfigError where the checkpoint does not say, as for anything but an encoder-decoder.
+        """
+        if self.pad_id is None or self.start_id is None or not self.end_ids:
+            raise ConfigError(
+                "an encoder-decoder's marks are start_id, end_ids and pad_id: the checkpoint has "
+                f"{self.start_id}, {list(self.end_ids)} and {self.pad_id}; give greedy those that you know"
+            )
+        return AnswerMarks(self.pad_id, self.start_id, self.end_ids[0])
 
 
 def load(path: str | Path) -> Pretrained:
     """The model of a directory as the transformers library writes it, or of a name on the hub.
 
     The directory has config.json, *.safetensors (one file, or parts with an index) and, for text,
-    tokenizer.json. A directory that exists goes before a name. Nothing is unpickled or executed. A body
+    tokenizer.json; generation_config.json where there is one. A directory that exists goes before a name. Nothing is unpickled or executed. A body
     that was saved without a head (GPT2Model) makes logits with its embeddings; its `hidden` is the body.
+    NaN or infinite numbers are loaded, with a warning that names their tensors.
     Errors: RunError for what is missing, damaged or beyond us, with all tensors that do not fit;
     MissingExtra for a name on the hub without huggingface_hub.
     Laws: draws no random number; save(load(x)) holds the tensors of x.
@@ -67,6 +116,7 @@ def load(path: str | Path) -> Pretrained:
     options = Options(source, values, architecture, frozenset(tensors.named))
     try:
         config = layout.read(options)
+        classes = options.classes if config.num_classes is not None else ()
         layers = config.num_encoder_layers + config.num_decoder_layers
         if layers > len(tensors.named):
             raise RunError(f"{folder} holds {len(tensors.named)} tensors: expected {layers} layers of them")
@@ -77,10 +127,28 @@ def load(path: str | Path) -> Pretrained:
     except (ConfigError, RuntimeError, OverflowError) as error:  # the last two: sizes that no tensor has
         raise RunError(f"{source} describes no model that can be built: {error}") from None
     fill(model, layout, tensors, folder)
-    tokenizer = folder / TOKENIZER
-    return Pretrained(
-        model.eval(), TextTokenizer.load(tokenizer) if tokenizer.exists() else None, layout.name
-    )
+    tokenizer = TextTokenizer.load(folder / TOKENIZER) if is_there(folder / TOKENIZER) else None
+    start, ends = _start_and_ends(model, options, folder, tokenizer)
+    return Pretrained(model.eval(), tokenizer, layout.name, start, ends, classes)
+
+
+def _start_and_ends(
+    model: Model, options: Options, folder: Path, tokenizer: TextTokenizer | None
+) -> tuple[int | None, tuple[int, ...]]:
+    """What their `generate` begins and ends with."""
+    if not isinstance(model, LanguageModel | EncoderDecoder):
+        return None, ()
+    places = [options]
+    if is_there(path := folder / GENERATION):
+        places.insert(0, Options(str(path), read_object(path), options.architecture))
+    ends = next((found for place in places if (found := place.ids("eos_token_id"))), ())
+    if not ends and tokenizer is not None and tokenizer.end_id is not None:
+        ends = (tokenizer.end_id,)
+    if isinstance(model, LanguageModel):
+        return None, ends
+    names = ("decoder_start_token_id", "bos_token_id")  # the second stands in for the first
+    starts = (place.optional(name) for name in names for place in places)
+    return next((start for start in starts if start is not None), None), ends
 
 
 def _folder(path: str | Path) -> Path:
@@ -106,7 +174,7 @@ def _layout(source: str, name: object) -> Layout:
     known = layouts()
     if not isinstance(name, str) or name not in known:
         raise RunError(
-            f"{source}: model_type must be one of {', '.join(known)}: got {name!r}; choose another"
+            f"{source}: model_type must be one of {', '.join(known)}: got {shown(name)}; choose another"
         )
     return known[name]
 
@@ -116,7 +184,7 @@ def _architecture(source: str, named: object, layout: Layout) -> str:
     first = listed[0] if listed else cast(object, named)
     if not isinstance(first, str) or first not in layout.heads:
         raise RunError(
-            f"{source}: architectures must name one of {', '.join(layout.heads)}: got {first!r}; "
+            f"{source}: architectures must name one of {', '.join(layout.heads)}: got {shown(first)}; "
             "load a model that was saved as one of them"
         )
     return first
@@ -129,10 +197,11 @@ class Tensors:
     named: Mapping[str, Tensor]
     spelt: Mapping[str, str]
     bare: str  # the prefix that the file leaves out
+    clashes: tuple[tuple[str, str], ...] = ()  # two names in the file of one tensor, with other numbers
 
     def told(self, name: str) -> str:
         """The name as it stands in the file, or would stand there."""
-        return self.spelt.get(name, name.removeprefix(self.bare) if self.bare else name)
+        return told(self.spelt.get(name, name.removeprefix(self.bare) if self.bare else name))
 
 
 def usual_names(found: Mapping[str, Tensor], layout: Layout) -> Tensors:
@@ -141,14 +210,17 @@ def usual_names(found: Mapping[str, Tensor], layout: Layout) -> Tensors:
     is_bare = bool(prefix) and not any(name.startswith(prefix) for name in found)
     named: dict[str, Tensor] = {}
     spelt: dict[str, str] = {}
+    clashes: list[tuple[str, str]] = []
     for name, tensor in found.items():
         usual = name
         for old, new in layout.respelled.items():
             usual = usual.removesuffix(old) + new if usual.endswith(old) else usual
         if is_bare and usual.partition(".")[0] not in _BESIDE:
             usual = prefix + usual
+        if usual in named and not torch.equal(named[usual], tensor):
+            clashes.append((name, spelt[usual]))
         named[usual], spelt[usual] = tensor, name
-    return Tensors(named, spelt, prefix if is_bare else "")
+    return Tensors(named, spelt, prefix if is_bare else "", tuple(clashes))
 
 
 def fill(model: nn.Module, layout: Layout, tensors: Tensors, folder: Path) -> None:
@@ -167,6 +239,7 @@ def fill(model: nn.Module, layout: Layout, tensors: Tensors, folder: Path) -> No
     problems = list(_misfits(entries, own, named, layout, tensors))
     if problems:
         raise RunError(f"{folder} does not fit its config.json: {'; '.join(problems)}")
+    _warn_of_nan(folder, {tensors.told(name): named[name] for name in sorted(wanted & named.keys())})
     dtype = _dtype(named[name] for entry in entries for name in entry.theirs if name in named)
     values = {id(own[entry.ours]): nn.Parameter(_value(entry, named).to(dtype)) for entry in entries}
     for module in model.modules():
@@ -175,10 +248,24 @@ def fill(model: nn.Module, layout: Layout, tensors: Tensors, folder: Path) -> No
     assert not any(buffer.is_meta for buffer in model.buffers())
 
 
+def _warn_of_nan(folder: Path, held: Mapping[str, Tensor]) -> None:
+    """A model is loaded as it is, but nobody should look for the reason elsewhere."""
+    broken = [name for name, tensor in held.items() if not bool(tensor.isfinite().all())]
+    if broken:
+        warnings.warn(
+            f"{folder} holds NaN or infinite numbers, and so will the answers: {', '.join(broken)}; {REMEDY}",
+            stacklevel=4,  # where load was called
+        )
+
+
 def _value(entry: Entry, named: Mapping[str, Tensor]) -> Tensor:
     if entry.formula is not None and entry.theirs[0] not in named:
         return entry.formula()
     return entry.to_ours([named[name] for name in entry.theirs]).contiguous()
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _dtype(tensors: Iterator[Tensor]) -> torch.dtype:
@@ -201,14 +288,18 @@ def _misfits(
     for entry in entries:
         wanted.update(entry.theirs)
         for name, expected in zip(entry.theirs, entry.to_theirs(own[entry.ours]), strict=True):
-            told = tensors.told(name)
+            here = tensors.told(name)
             if name not in named:
                 if entry.formula is None:
-                    yield f"{told}: missing, model {list(expected.shape)}"
+                    yield f"{here}: missing, model {list(expected.shape)}"
+                elif expected.numel() > _MOST_COMPUTED:
+                    yield f"{here}: missing, and too large to be computed: model {list(expected.shape)}"
             elif named[name].shape != expected.shape:
-                yield f"{told}: file {list(named[name].shape)}, model {list(expected.shape)}"
-            elif not named[name].is_floating_point():
-                yield f"{told}: file {named[name].dtype}, expected a float type"
+                yield f"{here}: file {list(named[name].shape)}, model {list(expected.shape)}"
+            elif named[name].dtype not in _TYPES:
+                yield f"{here}: file {_word(named[name].dtype)}, expected {' or '.join(map(_word, _TYPES))}"
+    for name, other in tensors.clashes:
+        yield f"{told(name)}: not equal to {told(other)}, another name of the same tensor"
     ties = {second: usual for second, usual in layout.ties if usual in wanted}
     for name, tensor in tensors.named.items():
         usual = ties.get(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, cast
 
@@ -96,6 +96,14 @@ class Options:
             self.refuse(name, f"{count} words, one for each layer")
         return cast("list[str]", found)
 
+    def ids(self, name: str) -> tuple[int, ...]:
+        """One token or several; none where it is left out or null."""
+        value = self._value(name, [])
+        found = cast("list[object]", value) if isinstance(value, list) else [value]
+        if any(type(index) is not int for index in found):
+            self.refuse(name, "a token's id, or several")
+        return tuple(cast("list[int]", found))
+
     def activation(self, name: str, default: str) -> Activation:
         """A function that we have."""
         value = self.text(name, default)
@@ -106,7 +114,7 @@ class Options:
     def only(self, name: str, wanted: object, why: str, *, default: object = ...) -> None:
         """Refuse a setting that is there and is not the one that we compute."""
         value = self._value(name, wanted if default is ... else default)
-        self.need(value == wanted and type(value) is type(wanted), name, _shown(wanted), why)
+        self.need(value == wanted and type(value) is type(wanted), name, shown(wanted), why)
 
     def need(self, is_so: bool, name: str, expected: str, why: str) -> None:
         """Refuse a setting with which their code or ours cannot go on."""
@@ -128,6 +136,15 @@ class Options:
         labels = self.section("id2label")
         return len(labels) if labels else self.integer("num_labels", 2)
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the model's outputs; none where nobody named them."""
+        names = self.section("id2label")
+        places = [str(n) for n in range(len(names))]
+        if names.keys() != set(places) or not all(isinstance(name, str) for name in names.values()):
+            self.refuse("id2label", "a name for each class from 0 on")
+        return tuple(names[place] for place in places)
+
     def refuse(self, name: str, expected: str, way: str = "correct it") -> NoReturn:
         """What was expected, what came, what to do."""
         raise RunError(f"{self.source}: {name} must be {expected}: got {self._got(name)}; {way}")
@@ -137,7 +154,7 @@ class Options:
         return default if value is None else value
 
     def _got(self, name: str) -> str:
-        return _shown(self.values[name]) if name in self.values else "nothing"
+        return shown(self.values[name]) if name in self.values else "nothing"
 
 
 def activation_name(activation: Activation) -> str:
@@ -145,13 +162,15 @@ def activation_name(activation: Activation) -> str:
     return next(name for name, ours in _ACTIVATIONS.items() if ours == activation)
 
 
-def labels(config_classes: int | None) -> dict[str, object]:
-    """The classes as they name them where nobody did."""
-    names = {str(n): f"LABEL_{n}" for n in range(config_classes or 0)}
-    return {"id2label": names, "label2id": {name: int(n) for n, name in names.items()}} if names else {}
+def labels(classes: int | None, names: Sequence[str] = ()) -> dict[str, object]:
+    """The classes by their names, or as they name them where nobody did."""
+    told = names or [f"LABEL_{n}" for n in range(classes or 0)]
+    found = {str(n): name for n, name in enumerate(told)}
+    return {"id2label": found, "label2id": {name: n for n, name in enumerate(told)}} if found else {}
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value for a message: as JSON has it, where that is short."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     text = repr(value)

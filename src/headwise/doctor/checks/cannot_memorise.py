@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from headwise.doctor.batch import Batch
 from headwise.doctor.blame import callers, constructed, related
 from headwise.doctor.check import Found, NotApplicable, Place, Tried, check
 from headwise.doctor.checks.learning_rate_too_high import curves
@@ -44,6 +46,8 @@ def cannot_memorise(probe: Probe) -> Iterator[Found | Tried]:
     if not stuck and not noisy:
         yield Tried(f"{len(patient.losses) - 1} steps on one batch took {patient.fell:.0%} off the loss")
         return
+    if _contradicts_itself(probe):
+        raise NotApplicable("rows of the batch that are the same have different targets")
     place, words = _dropout(probe) if noisy else (_squeeze(probe), "")
     lines = loss_lines(probe)
     place = place or (lines[0] if lines else None)
@@ -66,6 +70,21 @@ def _is_flat(course: Course) -> bool:
     late = sum(course.losses[-quarter:]) / quarter
     before = sum(course.losses[-2 * quarter : -quarter]) / quarter
     return late > 0.97 * before
+
+
+def _contradicts_itself(probe: Probe) -> bool:
+    """Are there two rows that differ in their targets alone? No model can learn both."""
+    given, targets = Batch.given(probe.adapted), probe.subject.targets
+    axis = probe.adapted.batch_axis
+    if not isinstance(targets, Tensor) or targets.dim() <= axis or targets.shape[axis] != given.rows:
+        return False
+    axes = [(leaf, axis if leaf.dim() > 1 else 0) for leaf in given.leaves]
+    rows = [leaf.movedim(at, 0) for leaf, at in axes if leaf.dim() and leaf.shape[at] == given.rows]
+    goals = targets.movedim(axis, 0)
+    return any(
+        all(torch.equal(leaf[a], leaf[b]) for leaf in rows) and not torch.equal(goals[a], goals[b])
+        for a, b in itertools.combinations(range(given.rows), 2)
+    )
 
 
 def _dropout(probe: Probe) -> tuple[Place | None, str]:
