@@ -117,7 +117,14 @@ def parse(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("readme", READMES, ids=name_of)
 def test_every_command_line_is_one(readme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = commands(readme.read_text(encoding="utf-8"))
-    assert {words[0] for words in found} >= {"train", "translate", "evaluate", "attention", "generate", "classify"}
+    assert {words[0] for words in found} >= {
+        "train",
+        "translate",
+        "evaluate",
+        "attention",
+        "generate",
+        "classify",
+    }
     for words in found:
         parse(words, monkeypatch)
         recipe = ROOT / words[1] if len(words) > 1 and words[0] == "train" else None

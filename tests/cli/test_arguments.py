@@ -19,6 +19,7 @@ def parser() -> CommandParser:
     parser.add_option("beam", int, "how many, 50% of them", "N")
     parser.add_option("kind", Literal["oil", "ink"], "with what", "{oil,ink}")
     parser.add_option("title", str, "its name", "TEXT")
+    parser.add_texts("word", "what to paint", "TEXT")
     parser.add_flag("loud", "say it")
     return parser
 
@@ -37,10 +38,11 @@ def parser() -> CommandParser:
         (["a", "--title", "null"], {"title": "null"}),
         (["a", "--title", "-x = y"], {"title": "-x = y"}),
         (["a", "--title="], {"title": ""}),
+        (["--word", "x", "a", "--word=null", "--word", "x"], {"word": ["x", "null", "x"]}),
     ],
 )
 def test_words_in_any_order(words: list[str], found: dict[str, object], parser: CommandParser) -> None:
-    assert parser.parse(words) == {"what": "a", "input": "-", "loud": False} | found
+    assert parser.parse(words) == {"what": "a", "input": "-", "loud": False, "word": []} | found
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,8 @@ def test_words_in_any_order(words: list[str], found: dict[str, object], parser: 
         (["a", "-b", "3"], "unknown option -b"),
         (["a", "--loud=1"], "--loud takes no value: got '1'"),
         (["a", "--beam"], "--beam needs a value: expected a whole number"),
-        (["a", "--beam", "--loud"], "--beam needs a value"),
+        (["a", "--beam", "--loud"], "--beam needs a value: expected a whole number$"),
+        (["a", "--title", "--loud"], "for a text that begins with --, write --title=--loud"),
         (["a", "--beam", "x"], "--beam must be a whole number: got 'x'"),
         (["a", "--beam", "null"], "--beam must be a whole number: got 'null'"),
         (["a", "--beam", str(2**63)], r"--beam must be a whole number below 2\*\*63"),

@@ -60,7 +60,14 @@ from headwise.config.data import (
             "data.labelled.text and data.labelled.label must differ: got 'label' for both",
         ),
         (ImagesConfig, {"split_seed": -1}, "split_seed must be at least 0: got -1"),
-        (ImagesConfig, {"shift": -1}, "shift must be at least 0: got -1"),
+        (ImagesConfig, {"shift": -1.0}, "shift must be finite and at least 0: got -1.0; 1 is usual"),
+        (ImagesConfig, {"shift": float("inf")}, "shift must be finite and at least 0: got inf; 1 is usual"),
+        (
+            ImagesConfig,
+            {"rotate": 181.0},
+            "rotate must be at least 0 and at most 180: got 181.0; 10 is usual",
+        ),
+        (ImagesConfig, {"zoom": 1.0}, "zoom must be at least 0 and at most 0.9: got 1.0; 0.1 is usual"),
         (ImagesConfig, {"test_share": 0.0}, "test_share must lie between 0 and 1: got 0.0; 0.1 is usual"),
         (
             ImagesConfig,

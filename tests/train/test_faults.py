@@ -189,7 +189,7 @@ def test_another_runs_tokenizer_is_refused(stopped: RunConfig, tmp_path: Path) -
     with pytest.raises(Crash):
         train(other, CrashAfter(1))
     shutil.copy(tmp_path / "other" / "tokenizer.json", Path(stopped.run) / "tokenizer.json")
-    with pytest.raises(RunError, match="the training text or the tokenizer is not the one"):
+    with pytest.raises(RunError, match="the training data or the tokenizer is not the one"):
         train(stopped, silent())
 
 

@@ -11,13 +11,14 @@ import torch
 from torch.nn import functional as F
 
 from headwise.checkpoint.run import RunFiles
+from headwise.config import ImagesConfig
 from headwise.data.images import PictureParts, Pictures
-from headwise.train.images import ImageClassification, measure
+from headwise.train.images import ImageClassification, measure, moved
 from headwise.train.tasks import make_task
 from tiny_run import tiny_kind
 
 
-def task_of(folder: Path, shift: int = 1, **settings: float) -> ImageClassification:
+def task_of(folder: Path, shift: float = 1, **settings: float) -> ImageClassification:
     run = folder / "run"
     run.mkdir()
     config = tiny_kind("images", run, **settings)
@@ -62,19 +63,53 @@ def test_every_picture_once_an_epoch_in_an_order_of_the_seed(tmp_path: Path) -> 
     assert {len(rows) for rows in task.epoch(0)[:-1]} == {task.rows} == {96 // 5}
 
 
-def test_pictures_move_by_no_more_than_shift_and_black_moves_in(tmp_path: Path) -> None:
+def spot(down: float, right: float) -> torch.Tensor:
+    """400 pictures, higher than wide, of one soft spot so far from the middle."""
+    rows, columns = torch.arange(40)[:, None] - 19.5 - down, torch.arange(30)[None, :] - 14.5 - right
+    return torch.exp(-(rows**2 + columns**2) / 4).expand(400, 1, 40, 30)
+
+
+def places_of(images: torch.Tensor) -> torch.Tensor:
+    """Where the spot of each picture stands, down and right of the middle: [B, 2]."""
+    weights = images[:, 0] / images[:, 0].sum((1, 2), keepdim=True)
+    rows = (weights.sum(2) * (torch.arange(40) - 19.5)).sum(1)
+    return torch.stack((rows, (weights.sum(1) * (torch.arange(30) - 14.5)).sum(1)), dim=1)
+
+
+def test_pictures_move_by_no_more_than_shift_in_all_directions() -> None:
+    steps = places_of(moved(spot(2, -3), ImagesConfig(shift=1.5))) - torch.tensor([2.0, -3.0])
+    assert steps.abs().max() < 1.5 + 1e-2
+    assert steps.amin(0).max() < -1.3 and steps.amax(0).min() > 1.3
+    assert abs(np.corrcoef(steps.T.numpy())[0, 1]) < 0.2, "down and right are drawn apart"
+
+
+def test_a_turn_keeps_distances_from_the_middle_and_angles_within_bounds() -> None:
+    places = places_of(moved(spot(0, 9), ImagesConfig(rotate=30)))
+    assert (places.norm(dim=1) - 9).abs().max() < 0.05
+    angles = torch.rad2deg(torch.atan2(places[:, 0], places[:, 1]))
+    assert angles.abs().max() < 30.5 and angles.min() < -27 and angles.max() > 27
+
+
+def test_zoom_changes_distances_by_its_share_and_no_angles() -> None:
+    places = places_of(moved(spot(6, 8), ImagesConfig(zoom=0.2)))
+    sizes = places.norm(dim=1) / 10
+    assert 0.79 < sizes.min() < 0.82 and 1.18 < sizes.max() < 1.21
+    assert (places / places.norm(dim=1, keepdim=True) - torch.tensor([0.6, 0.8])).abs().max() < 0.01
+
+
+def test_black_moves_in() -> None:
+    images = moved(torch.ones(50, 2, 4, 4), ImagesConfig(shift=2.0))
+    assert images.min() == 0 and images.max() <= 1 + 1e-6 and images.shape == (50, 2, 4, 4)
+
+
+def test_a_batch_is_moved_and_the_data_are_not(tmp_path: Path) -> None:
     task = task_of(tmp_path, shift=1)
-    marked = np.zeros((200, 1, 4, 4), dtype=np.float32)
-    marked[:, 0, 1, 2] = 1
-    task.data = replace(task.data, train=Pictures(marked, np.zeros(200, dtype=np.int64)))
-    images, _ = task.batch(np.arange(200))
-    assert images.sum() == 200
-    places = {(int(row), int(column)) for _, _, row, column in images.nonzero()}
-    assert places == {(row, column) for row in (0, 1, 2) for column in (1, 2, 3)}
-    assert task.data.train.images[:, 0, 1, 2].all(), "the data themselves moved"
+    before = task.data.train.images.copy()
+    images, _ = task.batch(np.arange(8))
+    assert not np.array_equal(images, before[:8]) and np.array_equal(task.data.train.images, before)
 
 
-def test_without_shift_nothing_moves_and_nothing_is_drawn(tmp_path: Path) -> None:
+def test_without_a_range_nothing_moves_and_nothing_is_drawn(tmp_path: Path) -> None:
     task = task_of(tmp_path, shift=0)
     state = torch.get_rng_state()
     images, labels = task.batch(np.array([3, 1]))

@@ -68,6 +68,7 @@ class CommandParser:
         self._places: dict[str, str | None] = {}
         self._hints: dict[str, Any] = {}
         self._flags: list[str] = []
+        self._repeated: list[str] = []
         self._required: list[str] = []
 
     def add_place(self, name: str, help: str, default: str | None = None) -> None:
@@ -82,6 +83,11 @@ class CommandParser:
         self._hints[name] = hint
         if is_required:
             self._required.append(name)
+
+    def add_texts(self, name: str, help: str, metavar: str) -> None:
+        """An option --NAME TEXT that may be given several times; `parse` returns all its texts, always."""
+        self.add_option(name, str, help, metavar)
+        self._repeated.append(name)
 
     def add_flag(self, name: str, help: str) -> None:
         """An option without a value: given or not."""
@@ -112,7 +118,7 @@ class CommandParser:
                 self._hints[setting.path] = setting.hint
 
     def parse(self, arguments: Sequence[str]) -> dict[str, Any]:
-        """What the arguments say, by name or path: options only where given, places and flags always.
+        """What the arguments say, by name or path: options only where given, places, flags and texts always.
 
         Errors: ConfigError for anything that the command does not take.
         """
@@ -149,8 +155,9 @@ class CommandParser:
         return asked
 
     def _scan(self, arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
-        """What was typed: options with their text; places and flags."""
+        """What was typed: options with their text; places, flags and options with several texts."""
         given: dict[str, str] = {}
+        texts: dict[str, list[str]] = {name: [] for name in self._repeated}
         placed: list[str] = []
         flags = dict.fromkeys(self._flags, False)
         rest = list(arguments)
@@ -170,14 +177,23 @@ class CommandParser:
             elif name != f"--{bare}" or bare not in self._hints:
                 known = [f"--{known}" for known in [*self._hints, *flags, "help"]]
                 raise ConfigError(f"unknown option {_bounded(name)}{nearest(name, known)}{self._see_help}")
-            elif equals:
-                given[bare] = value
-            elif not rest or rest[0].startswith("--"):
-                raise ConfigError(f"{name} needs a value: expected {expected(self._hints[bare])}")
             else:
-                given[bare] = rest.pop(0)
+                if not equals:
+                    value = self._next_value(bare, rest)
+                given[bare] = value
+                if bare in texts:
+                    texts[bare].append(given.pop(bare))
         missing = [f"--{name}" for name in self._required if name not in given]
-        return given, self._seat(placed, missing) | flags
+        return given, self._seat(placed, missing) | flags | texts
+
+    def _next_value(self, name: str, rest: list[str]) -> str:
+        if not rest or rest[0].startswith("--"):
+            is_text = bool(rest) and _takes_text(self._hints[name])
+            way_out = (
+                f"; for a text that begins with --, write --{name}={_bounded(rest[0])}" if is_text else ""
+            )
+            raise ConfigError(f"--{name} needs a value: expected {expected(self._hints[name])}{way_out}")
+        return rest.pop(0)
 
     def _seat(self, placed: Sequence[str], missing: Sequence[str]) -> dict[str, Any]:
         """Each argument without a name to its place."""

@@ -39,7 +39,8 @@ def attention(arguments: Sequence[str]) -> int:
     folder, output = Path(given["run"]), Path(given.get("output", "attention.png"))
     kind = given.get("kind", "cross")
     if output.suffix.lower() != ".png":
-        raise ConfigError(f"--output must end in .png: got {output}; {output.with_suffix('.png')} would do")
+        better = output.with_suffix(".png") if output.name else "attention.png"
+        raise ConfigError(f"--output must end in .png: got {given['output'] or 'nothing'}; {better} would do")
     check_run(folder)
     from headwise.see.fonts import require_matplotlib
 

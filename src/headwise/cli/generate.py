@@ -50,10 +50,9 @@ def generate(arguments: Sequence[str]) -> int:
     parser.add_option(
         "repetition_penalty", float, "above 1, tokens of the text so far become less likely (default 1)", "X"
     )
-    parser.add_option(
+    parser.add_texts(
         "stop",
-        str,
-        "a text that ends the answer and is not written; \\n is a line end (default: none)",
+        "a text that ends the answer and is not written; \\n is a line end; several: --stop again",
         "TEXT",
     )
     parser.add_option("seed", int, "of the lots drawn (default 0)", "N")
@@ -123,4 +122,4 @@ def _show(_: int, piece: str) -> None:
 
 
 def _stops(given: dict[str, Any]) -> list[str]:
-    return [given["stop"].replace("\\n", "\n")] if given.get("stop") else []
+    return [text.replace("\\n", "\n") for text in given["stop"] if text]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -165,21 +166,35 @@ class ImagesConfig:
         test_share: share kept for the test, drawn by class and never looked at in training.
         validation_share: share of the rest kept for validation, drawn by class.
         split_seed: of both draws, so that other seeds of training see the same parts.
-        shift: training pictures are moved by up to so many pixels, anew each time.
+        shift: training pictures are moved by up to so many pixels, both ways, anew each time.
+        rotate: and turned by up to so many degrees.
+        zoom: and made larger or smaller by up to this share.
     """
 
     source: str = "digits"
     test_share: float = 0.2
     validation_share: float = 0.1
     split_seed: int = 1
-    shift: int = 0
+    shift: float = 0.0
+    rotate: float = 0.0
+    zoom: float = 0.0
 
     def __post_init__(self) -> None:
         check_types(self)
-        at_least(0, split_seed=self.split_seed, shift=self.shift)
-        for name in ("test_share", "validation_share"):
+        at_least(0, split_seed=self.split_seed)
+        require(
+            0 <= self.shift < math.inf,
+            f"shift must be finite and at least 0: got {self.shift}; 1 is usual",
+        )
+        for name, most, usual in (("rotate", 180.0, "10"), ("zoom", 0.9, "0.1")):
             value: float = getattr(self, name)
-            require(0 < value < 1, f"{name} must lie between 0 and 1: got {value}; 0.1 is usual")
+            require(
+                0 <= value <= most,
+                f"{name} must be at least 0 and at most {most:g}: got {value}; {usual} is usual",
+            )
+        for name in ("test_share", "validation_share"):
+            share: float = getattr(self, name)
+            require(0 < share < 1, f"{name} must lie between 0 and 1: got {share}; 0.1 is usual")
 
 
 @dataclass(frozen=True)

@@ -40,5 +40,6 @@ class ClassScores:
 
     @property
     def macro_f1(self) -> float:
-        """The mean over the classes: small ones count as much as large ones."""
-        return float(self.f1.mean())
+        """The mean over the classes that occur or were named: small ones count as much as large ones."""
+        occurs = self.confusion.sum(0) + self.confusion.sum(1) > 0
+        return float(self.f1[occurs].mean()) if occurs.any() else 0.0

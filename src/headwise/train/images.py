@@ -8,12 +8,13 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from headwise.checkpoint.build import build_model
 from headwise.checkpoint.run import RunFiles, write_classes
-from headwise.config import RunConfig
+from headwise.config import ImagesConfig, RunConfig
 from headwise.data.images import Pictures, load_pictures
 from headwise.decode.rules import evaluating
 from headwise.evaluate.classes import ClassScores
@@ -57,12 +58,10 @@ class ImageClassification(Task):
         return np.split(order, range(self.rows, len(order), self.rows))
 
     def batch(self, rows: npt.NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Pictures, moved where data.images.shift says so, and their classes."""
+        """Pictures, moved as data.images says, and their classes."""
         images = torch.as_tensor(self.data.train.images[rows])  # [B, channels, height, width]
-        shift = self.config.data.images.shift
-        if shift:
-            images = _shifted(images, shift)
-        return images, torch.as_tensor(self.data.train.labels[rows])
+        labels = torch.as_tensor(self.data.train.labels[rows])
+        return moved(images, self.config.data.images), labels
 
     def targets(self, batch: tuple[Tensor, Tensor]) -> int:
         """One a picture."""
@@ -100,13 +99,25 @@ def measure(
     return ClassValidation(total / len(pictures), scores)
 
 
-def _shifted(images: Tensor, most: int) -> Tensor:
-    """Each picture moved by up to `most` pixels in both directions, black moving in."""
-    size = images.shape[-2:]
-    padded = F.pad(images, (most, most, most, most))
-    moves = torch.randint(0, 2 * most + 1, (len(images), 2))
-    cut = [
-        picture[:, top : top + size[0], left : left + size[1]]
-        for picture, (top, left) in zip(padded, moves, strict=True)
-    ]
-    return torch.stack(cut)
+def moved(images: Float[Tensor, "B channels height width"], config: ImagesConfig) -> Tensor:
+    """Each picture turned, zoomed and moved by lot, up to what the configuration allows; black moves in.
+
+    One sampling of the whole batch. A law: without a range nothing is drawn and nothing changes.
+    """
+    if not (config.shift or config.rotate or config.zoom):
+        return images
+    count, height, width = images.size(0), images.size(2), images.size(3)
+
+    def lots(most: float) -> Tensor:
+        return (2 * torch.rand(count) - 1) * most  # [B]
+
+    angle, scale = torch.deg2rad(lots(config.rotate)), 1 / (1 + lots(config.zoom))
+    cosine, sine = angle.cos() * scale, angle.sin() * scale
+    right, down = (
+        lots(config.shift) * 2 / width,
+        lots(config.shift) * 2 / height,
+    )  # a picture is 2 wide, 2 high
+    across = torch.stack((cosine, -sine * height / width, right), dim=-1)  # [B, 3]
+    along = torch.stack((sine * width / height, cosine, down), dim=-1)  # [B, 3]
+    grid = F.affine_grid(torch.stack((across, along), dim=1), list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, align_corners=False)

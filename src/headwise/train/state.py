@@ -63,7 +63,7 @@ def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, d
         raise RunError(f"{path} holds no training state; restore it, or remove the run and train again")
     if about.get("data") != data:
         raise RunError(
-            f"the training text or the tokenizer is not the one that {path.parent} began with (the "
+            f"the training data or the tokenizer is not the one that {path.parent} began with (the "
             f"fingerprint was {about.get('data')}, is {data}); restore it or choose another --run"
         )
     progress = _progress(about.get("progress"), path)

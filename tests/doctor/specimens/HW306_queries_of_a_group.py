@@ -29,7 +29,6 @@ class GroupedAttention(nn.Module):
         k = self.key(x).view(B, T, self.shared, self.width).transpose(1, 2)
         v = self.value(x).view(B, T, self.shared, self.width).transpose(1, 2)
         q = turned(q, cos, sin)  # BUG HW306
-        # RIGHT q, k = turned(q, cos, sin), turned(k, cos, sin)
         rows = self.heads // self.shared * T
         scores = (q.reshape(B, self.shared, rows, self.width) @ k.mT).view(B, self.heads, T, T)
         later = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)

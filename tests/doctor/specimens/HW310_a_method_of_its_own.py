@@ -52,7 +52,6 @@ class ReadingModel(nn.Module):
     def read_on(self, ids, kept):
         """The scores of the next word; kept: keys and values of every block, replaced here."""
         seen = len(kept)  # BUG HW310
-        # RIGHT seen = kept[0][0].size(2) if kept else 0
         return self.head(self._vectors(ids, kept, seen)[:, -1])
 
     def _vectors(self, ids, kept, seen):

@@ -98,9 +98,10 @@ def load(path: str | Path) -> Pretrained:
     """The model of a directory as the transformers library writes it, or of a name on the hub.
 
     The directory has config.json, *.safetensors (one file, or parts with an index) and, for text,
-    tokenizer.json; generation_config.json where there is one. A directory that exists goes before a name. Nothing is unpickled or executed. A body
-    that was saved without a head (GPT2Model) makes logits with its embeddings; its `hidden` is the body.
-    NaN or infinite numbers are loaded, with a warning that names their tensors.
+    tokenizer.json; generation_config.json where there is one. A directory that exists goes before a name.
+    Nothing is unpickled or executed. A body that was saved without a head (GPT2Model) makes logits with its
+    embeddings; its `hidden` is the body. NaN and infinite numbers are loaded, with a warning that names
+    their tensors.
     Errors: RunError for what is missing, damaged or beyond us, with all tensors that do not fit;
     MissingExtra for a name on the hub without huggingface_hub.
     Laws: draws no random number; save(load(x)) holds the tensors of x.
