@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import re
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from headwise.train.loop import train
 from headwise.train.progress import View
+from tiny_run import tiny_kind
 
 
 def view(is_terminal: bool) -> tuple[View, io.StringIO]:
@@ -61,3 +65,13 @@ def test_it_speaks_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None
     View().line("hello")
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", "hello\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit"), [("language", "tok"), ("masked", "tok"), ("labelled", "texts"), ("images", "pictures")]
+)
+def test_the_speed_is_told_in_what_the_task_counts(kind: str, unit: str, tmp_path: Path) -> None:
+    shown, file = view(is_terminal=False)
+    train(tiny_kind(kind, tmp_path), shown)
+    speeds = re.findall(r"step \d+/\d+ .* [\d,]+ (\w+)/s", file.getvalue())
+    assert speeds and set(speeds) == {unit}

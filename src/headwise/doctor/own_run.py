@@ -83,7 +83,7 @@ def _continued(model: Any, prompt: Tensor, new: int) -> Tensor:
     """The prompt and the likeliest tokens after it, one at a time, as decoding steps through a text."""
     cache, ids, newest = model.start(), prompt, prompt
     for _ in range(new):
-        newest = model.step(newest, cache).argmax(-1, keepdim=True)  # [B, 1]
+        newest = model.step(newest, cache).argmax(-1, keepdim=True)
         ids = torch.cat((ids, newest), dim=1)
     return ids
 

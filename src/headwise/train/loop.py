@@ -115,7 +115,7 @@ class _Trainer:
         self.view.line(f"{parameters:,} parameters, {self.task.summary()}")
         upcoming = self._upcoming()
         began, began_tokens = time.monotonic(), progress.total_tokens
-        with self.view.bar(config.max_steps, progress.step):
+        with self.view.bar(config.max_steps, progress.step, self.task.unit):
             while progress.step < config.max_steps and not progress.has_stopped:
                 self._stop_where(interrupt)
                 loss, norm, rate = self._step([next(upcoming) for _ in range(config.accumulate)])

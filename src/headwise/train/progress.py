@@ -22,6 +22,7 @@ class View:
         self._total = 0
         self._began = 0.0
         self._done_before = 0
+        self._unit = "tok"
 
     @property
     def is_live(self) -> bool:
@@ -37,9 +38,10 @@ class View:
         self._print("warning: ", "yellow", text)
 
     @contextmanager
-    def bar(self, total: int, done: int) -> Generator[None]:
-        """Show how far training is while the block runs."""
+    def bar(self, total: int, done: int, unit: str = "tok") -> Generator[None]:
+        """Show how far training is while the block runs; unit: what is counted, for the speed."""
         self._total, self._done_before, self._began = total, done, time.monotonic()
+        self._unit = unit
         if not self.is_live:
             yield
             return
@@ -59,20 +61,20 @@ class View:
         finally:
             self._bar = None
 
-    def advance(self, step: int, loss: float, rate: float, tokens_per_second: float) -> None:
+    def advance(self, step: int, loss: float, rate: float, speed: float) -> None:
         """Move the bar; loss in nats a token."""
         if self._bar is not None and self._task is not None:
-            numbers = f"loss {loss:.3f}  lr {rate:.2e}  {tokens_per_second:,.0f} tok/s"
+            numbers = f"loss {loss:.3f}  lr {rate:.2e}  {speed:,.0f} {self._unit}/s"
             self._bar.update(self._task, completed=step, numbers=numbers)
 
-    def logged(self, step: int, loss: float, rate: float, tokens_per_second: float) -> None:
+    def logged(self, step: int, loss: float, rate: float, speed: float) -> None:
         """The same as a plain line where there is no bar."""
         if not self.is_live:
             took = time.monotonic() - self._began
             left = took / max(step - self._done_before, 1) * (self._total - step)
             self.line(
                 f"step {step}/{self._total}  loss {loss:.3f}  lr {rate:.2e}  "
-                f"{tokens_per_second:,.0f} tok/s  {_clock(left)} left"
+                f"{speed:,.0f} {self._unit}/s  {_clock(left)} left"
             )
 
     def _print(self, text: str, style: str = "", rest: str = "") -> None:
