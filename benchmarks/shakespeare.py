@@ -92,7 +92,7 @@ def ours(name: str, config: RunConfig, folder: Path) -> Contender:
     return contender
 
 
-def theirs(name: str, path: Path, text: Tensor, vocab_size: int, is_half: bool) -> Contender:
+def theirs(name: str, path: Path, text: Tensor, vocab_size: int, is_half: bool, marks: int) -> Contender:
     """nanoGPT, as its train.py trains on a CPU."""
     spec = importlib.util.spec_from_file_location("nanogpt_model", path)
     assert spec is not None and spec.loader is not None, f"{path} is no Python file"
@@ -109,7 +109,7 @@ def theirs(name: str, path: Path, text: Tensor, vocab_size: int, is_half: bool) 
 
     def step(number: int) -> None:
         starts = torch.randint(len(text) - LENGTH, (ROWS,), generator=generator)
-        batch = torch.stack([text[start : start + LENGTH + 1] for start in starts])
+        batch = torch.stack([text[start : start + LENGTH + 1] for start in starts]) - marks
         share = (number - 100) / (STEPS - 100)
         rate = (
             number / 100 * 1e-3 if number < 100 else 1e-4 + 4.5e-4 * (1 + math.cos(math.pi * min(share, 1)))
@@ -125,7 +125,7 @@ def theirs(name: str, path: Path, text: Tensor, vocab_size: int, is_half: bool) 
         optimizer.zero_grad(set_to_none=True)
 
     def total(batch: Tensor) -> Tensor:
-        _, loss = model(batch[:, :-1].contiguous(), batch[:, 1:].contiguous())
+        _, loss = model((batch[:, :-1] - marks).contiguous(), (batch[:, 1:] - marks).contiguous())
         return loss * batch[:, 1:].numel()
 
     contender = Contender(name, model, step, total, is_half)
@@ -182,23 +182,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         files = Path(name)
         task: Any = make_task(recipe, RunFiles(files), print)
-        text, held_out = (
-            torch.from_numpy(part.ids[:].astype("int64")) for part in (task.data.train, task.data.validation)
-        )
-        vocab = task.data.tokenizer.vocab_size
+        parts = task.data.train, task.data.validation
+        text, held_out = (torch.from_numpy(part.ids[:].astype("int64")) for part in parts)
+        marks = int(text.min())  # our vocabulary begins with marks that no character has, nanoGPT's has none
+        vocab = task.data.tokenizer.vocab_size - marks
         print(f"torch {torch.__version__}, {given.threads} threads, {vocab} characters")
 
         def with_model(title: str, precision: Any, model: Any = same) -> Contender:
             changed = replace(recipe, model=model, train=replace(recipe.train, precision=precision))
             return ours(title, changed, files)
 
-        first = theirs("nanoGPT, float32 (its train.py on a CPU)", given.nanogpt, text, vocab, False)
+        first = theirs("nanoGPT, float32 (its train.py on a CPU)", given.nanogpt, text, vocab, False, marks)
         by_recipe = with_model(
             "headwise, the recipe, " + recipe.train.precision, recipe.train.precision, recipe.model
         )
         contenders = [
             first,
-            theirs("nanoGPT, bfloat16", given.nanogpt, text, vocab, True),
+            theirs("nanoGPT, bfloat16", given.nanogpt, text, vocab, True, marks),
             with_model("headwise, nanoGPT's architecture, float32", "float32"),
             with_model("headwise, nanoGPT's architecture, bfloat16", "bfloat16"),
             with_model("headwise, the recipe, float32", "float32", recipe.model),
@@ -213,7 +213,7 @@ def main() -> None:
         most = int(STEPS * speed)
         longer = replace(recipe, train=replace(recipe.train, max_steps=most))
         contenders = [
-            theirs("nanoGPT, float32", given.nanogpt, text, vocab, False),
+            theirs("nanoGPT, float32", given.nanogpt, text, vocab, False, marks),
             ours("headwise, the recipe", recipe, files),
             ours("headwise, the recipe for nanoGPT's time", longer, files),
         ]

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from headwise import EncoderDecoder, ModelConfig
+from headwise.checkpoint.build import build_model
 from headwise.cli.recipe import read_recipe
 from headwise.cli.settings import build, sections
 from headwise.doctor.subject import Subject
 from zoo import batches
-from zoo.batches import CLASSES, FEED_FORWARD, HEADS, LAYERS, MAX_LENGTH, PAD, VOCAB, WIDTH
+from zoo.batches import CLASSES, FEED_FORWARD, HEADS, LAYERS, LENGTHS, MAX_LENGTH, PAD, VOCAB, WIDTH
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
@@ -249,13 +250,29 @@ def ours(name: str, **settings: Any) -> Callable[[], Subject]:
 
 
 def recipe(path: Path) -> Callable[[], Subject]:
-    """Our encoder-decoder as a shipped recipe makes it, but for the vocabulary."""
+    """Our model as a shipped recipe makes it, but for the vocabulary and the number of classes."""
 
     def make() -> Subject:
         torch.manual_seed(0)
         config = build(read_recipe(path, sections()))
-        model = EncoderDecoder(replace(config.model, vocab_size=VOCAB, pad_id=PAD))
-        return _translation(model, name=f"recipe {path.stem}", learning_rate=config.train.learning_rate)
+        kind, name = config.data.kind, f"recipe {path.stem}"
+        words = {} if kind == "images" else {"vocab_size": VOCAB, "pad_id": PAD}
+        model = build_model(replace(config, model=replace(config.model, num_classes=CLASSES, **words)))
+        if kind == "images":
+            patches = config.model.patches
+            images = torch.randn(len(LENGTHS), patches.channels, patches.height, patches.width)
+            labels = batches.pictures().targets
+            made = _subject(model, images, labels, "encoder", batches.class_loss, name=name)
+            return replace(made, pad_id=None)
+        if kind == "labelled":
+            batch = batches.sentences()
+            ids = batch.inputs["input_ids"]
+            return _subject(model, ids, batch.targets, "encoder", batches.class_loss, name=name)
+        if kind == "text":
+            batch = batches.next_words(with_mask=False)
+            ids = batch.inputs["input_ids"]
+            return _subject(model, ids, batch.targets, "decoder", batches.token_loss, name=name)
+        return _translation(model, name=name, learning_rate=config.train.learning_rate)
 
     return make
 

@@ -106,7 +106,7 @@ def test_feedforward_matrices() -> None:
     assert is_uniform(layer.narrow.weight, math.sqrt(6 / (D + FF)))
 
 
-@pytest.mark.parametrize(("is_tied", "is_scaled"), [(True, True), (False, True), (True, False)])
+@pytest.mark.parametrize(("is_tied", "is_scaled"), [(True, True), (False, True), (False, False)])
 @torch.no_grad()
 def test_embeddings_enter_with_variance_one(is_tied: bool, is_scaled: bool) -> None:
     model = model_of(tie_embeddings=is_tied, scale_embedding=is_scaled)
@@ -116,6 +116,22 @@ def test_embeddings_enter_with_variance_one(is_tied: bool, is_scaled: bool) -> N
         assert abs(vectors.var() - 1) < 5 * math.sqrt(2 / (V * D))
         assert vectors.abs().max() > 3.5  # normal, not uniform
     assert embedding.table.weight.std().item() == pytest.approx(D**-0.5 if is_scaled else 1, rel=0.02)
+
+
+@pytest.mark.parametrize("is_scaled", [True, False])
+@torch.no_grad()
+def test_logits_of_a_tied_output_start_with_variance_one(is_scaled: bool) -> None:
+    model = model_of(scale_embedding=is_scaled, norm="pre")  # what the last norm gives has variance 1
+    logits = model(torch.randint(1, V, (4, 9)), torch.randint(1, V, (4, 200)))
+    assert logits.std(-1).mean() == pytest.approx(1, rel=0.1)
+
+
+@torch.no_grad()
+def test_queries_take_the_place_of_a_scale_that_is_left_out() -> None:
+    for layer in attentions(model_of(scale_attention=False)):
+        q, *others = layer.query_key_value.weight.split(layer.widths)
+        assert is_uniform(q, math.sqrt(6 / (D + D)) / math.sqrt(D // 4))
+        assert all(is_uniform(part, math.sqrt(6 / (D + D))) for part in others)
 
 
 @torch.no_grad()
@@ -244,6 +260,8 @@ def test_every_parameter_starts_as_the_table_says(name: str) -> None:
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
             parts = [*module.query_key_value.weight.split(module.widths), module.output.weight]
+            if not config.scale_attention:
+                parts[0] = parts[0] * module.d_head**0.5
             assert [starts_as(part) for part in parts] == ["uniform"] * 4
             measured(module.query_key_value.weight, module.output.weight)
         elif isinstance(module, FeedForward | GatedFeedForward):
@@ -252,7 +270,9 @@ def test_every_parameter_starts_as_the_table_says(name: str) -> None:
             assert {starts_as(part) for part in (*halves, module.narrow.weight)} == {"uniform"}
             measured(module.wide.weight, module.narrow.weight)
         elif isinstance(module, TokenEmbedding):
-            assert is_normal(module.table.weight, D**-0.5 if config.scale_embedding else 1.0)
+            has_output = isinstance(model, LanguageModel | MaskedLanguageModel)
+            makes_logits = has_output and config.ties_output and not config.scale_output
+            assert is_normal(module.table.weight, D**-0.5 if config.scale_embedding or makes_logits else 1.0)
             measured(module.table.weight)
         elif isinstance(module, InputEmbedding) and module.segments is not None:
             assert is_normal(module.segments.weight, 0.02)

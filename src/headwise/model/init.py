@@ -19,10 +19,12 @@ from headwise.model.relative import RelativeBias
 
 # what                         starts as                                       why
 # W_Q, W_K, W_V                Xavier-uniform, each by its own fan             scores of variance 1 or less
+#   W_Q of unscaled attention  the same, gain 1 / sqrt(d_head), as in T5       takes the scale's place
 # W_O                          Xavier-uniform, gain 1 or 1 / sqrt(num_heads)   config.output_gain
 # feed-forward matrices        Xavier-uniform, the two of a gated layer each by its own fan
 # embeddings (and tied output) normal, std 1 / sqrt(d_model)                   times sqrt(d_model): std 1
 #   where they are not scaled  normal, std 1
+#   nor is the tied output     normal, std 1 / sqrt(d_model)                   logits of variance 1
 # untied output                Xavier-uniform
 # learned positions, class     normal, std 0.02                                small beside the embeddings
 #   token, relative bias
@@ -48,13 +50,16 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
     part cannot start from whatever its constructor left.
     """
     known: set[int] = set()
+    products = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
     for module in model.modules():
         own = dict(module.named_parameters(recurse=False))
         matrices: list[Tensor] = []
         match module:
             case MultiHeadAttention():
                 # the fused matrix has a fan-out of all three, each of its parts only its own
-                for block in torch.split(module.query_key_value.weight, list(module.widths)):
+                queries, *others = torch.split(module.query_key_value.weight, list(module.widths))
+                _xavier(queries, 1.0 if config.scale_attention else module.d_head**-0.5)
+                for block in others:
                     _xavier(block)
                 gain = 1 / math.sqrt(config.num_heads) if config.output_gain == "inverse-sqrt-heads" else 1.0
                 _xavier(module.output.weight, gain)
@@ -69,7 +74,8 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
             case nn.Linear():
                 linears = [module]  # a tied output has its bias alone to start
             case TokenEmbedding():
-                std = config.d_model**-0.5 if config.scale_embedding else 1.0
+                makes_logits = id(module.table.weight) in products and not config.scale_output
+                std = config.d_model**-0.5 if config.scale_embedding or makes_logits else 1.0
                 nn.init.normal_(module.table.weight, std=std)
                 own, linears = {"weight": module.table.weight}, []
             case InputEmbedding() if module.segments is not None:

@@ -1,14 +1,23 @@
-"""Which language is this name in? A corpus out of Babel's locale data, a baseline, and headwise.
+"""Two corpora out of Babel's locale data to classify; TF-IDF with logistic regression, and headwise.
 
-    python benchmarks/languages.py FOLDER            # writes train.csv, validation.csv and test.csv there
+    python benchmarks/labelled.py FOLDER --write languages     # train.csv, validation.csv, test.csv
     headwise train recipes/languages.yaml --data.labelled.folder FOLDER
-    python benchmarks/languages.py FOLDER --run runs/languages
+    python benchmarks/labelled.py FOLDER --run runs/languages
 
-The names of territories, languages, currencies, scripts, units, time zones, months and days as the Unicode
-locale data (CLDR) have them in 34 languages of Latin letters. A name that two languages share is left
-out, and so is what stands in no letters. Things (France, the euro, Monday) are drawn apart, not names:
-what is in the test part was in no language in the training part. With --run the test part is measured:
-TF-IDF with logistic regression over words, the same over runs of 1 to 5 letters, and the trained run.
+and the same with same-value and recipes/same_value.yaml.
+
+languages: which of 34 languages is this name in? The names of territories, languages, currencies, scripts,
+units, time zones, months and days as the Unicode locale data (CLDR) have them in languages of Latin
+letters. A name that two languages share is left out, and so is what stands in no letters. Things (France,
+the euro, Monday) are drawn apart, not names: what is in the test part was in no language in the training
+part.
+
+same-value: does the German text say what the English one says? Dates, times, numbers, money and percentages
+of the demo's corpus; where it does not, the German text is that of another value of the same form, so that
+only digits differ. No value of the test part is in the training part.
+
+With --run the test part is measured: TF-IDF with logistic regression over words, the same over runs of 1 to
+5 letters, and the trained run.
 """
 
 from __future__ import annotations
@@ -16,12 +25,18 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from babel import Locale
+
+from headwise.config import DatesConfig
+from headwise.data.dates import make_dates
+from headwise.data.pairs import Pairs
 
 LANGUAGES = [
     "af",
@@ -94,8 +109,8 @@ def part_of(thing: str) -> str:
     return "test" if number < 38 else "validation" if number < 64 else "train"
 
 
-def write(folder: Path) -> None:
-    """Write the three files, and say how many names each has."""
+def languages() -> dict[str, set[tuple[str, str]]]:
+    """Names and their languages, by part."""
     owners: dict[str, set[str]] = defaultdict(set)
     found: list[tuple[str, str, str]] = []
     for language in LANGUAGES:
@@ -104,14 +119,48 @@ def write(folder: Path) -> None:
             if any(c.isalpha() for c in text):
                 owners[text.casefold()].add(language)
                 found.append((part_of(thing), text, language))
+    return {
+        part: {(text, own) for p, text, own in found if p == part and len(owners[text.casefold()]) == 1}
+        for part in PARTS
+    }
+
+
+def same_value() -> dict[str, set[tuple[str, str]]]:
+    """Pairs of texts and whether they say the same, by part."""
+    parts = make_dates(
+        DatesConfig(languages=("de",), train_size=60_000, validation_size=2_000, test_size=6_000)
+    )
+    order = np.random.default_rng(1)
+    return {part: set(matched(pairs, order)) for part, pairs in zip(PARTS, parts, strict=True)}
+
+
+def matched(pairs: Pairs, order: np.random.Generator) -> Iterator[tuple[str, str]]:
+    """Half of the pairs as they are, half with the target of a neighbour of the same form."""
+    forms: dict[str, list[int]] = defaultdict(list)
+    for row, target in enumerate(pairs.target):
+        forms[re.sub(r"[0-9]", "0", target)].append(row)
+    for rows in forms.values():
+        for place, row in enumerate(order.permutation(rows)):
+            source, other = pairs.source[row].partition(" ")[2], pairs.target[rows[place]]
+            is_same = place % 2 == 0
+            if not is_same and other == pairs.target[row]:
+                continue
+            yield f"{source} = {pairs.target[row] if is_same else other}", "same" if is_same else "other"
+
+
+PARTS = ("train", "validation", "test")
+CORPORA = {"languages": languages, "same-value": same_value}
+
+
+def write(folder: Path, corpus: str) -> None:
+    """Write the three files, and say how many texts each has."""
     folder.mkdir(parents=True, exist_ok=True)
-    for part in ("train", "validation", "test"):
-        rows = {(text, own) for p, text, own in found if p == part and len(owners[text.casefold()]) == 1}
+    for part, rows in CORPORA[corpus]().items():
         with (folder / f"{part}.csv").open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(("text", "label"))
             writer.writerows(sorted(rows))
-        print(f"{folder / part}.csv: {len(rows):,} names in {len(LANGUAGES)} languages")
+        print(f"{folder / part}.csv: {len(rows):,} texts in {len({label for _, label in rows})} classes")
 
 
 def read(path: Path) -> tuple[list[str], list[str]]:
@@ -131,7 +180,7 @@ def measure(folder: Path, run: Path | None) -> None:
     more = read(folder / "validation.csv")  # the baselines have nothing to stop early: they may learn from it
     test, truth = read(folder / "test.csv")
     largest = max(map(truth.count, set(truth))) / len(truth)
-    print(f"test: {len(test):,} names, {largest:.1%} of the most frequent language")
+    print(f"test: {len(test):,} texts, {largest:.1%} of the most frequent class")
     baselines = {
         "TF-IDF of words + logistic regression": {"sublinear_tf": True},
         "TF-IDF of 1 to 5 letters + logistic regression": {
@@ -167,15 +216,15 @@ def measure(folder: Path, run: Path | None) -> None:
 
 def main() -> None:
     """Write the corpus, or measure."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--run", type=Path, help="a run of recipes/languages.yaml to measure")
-    parser.add_argument("--baselines", action="store_true", help="measure the baselines alone")
+    parser.add_argument("--write", choices=sorted(CORPORA), help="write this corpus there")
+    parser.add_argument("--run", type=Path, help="a run of the corpus's recipe to measure")
     given = parser.parse_args()
-    if given.run or given.baselines:
-        measure(given.folder, given.run)
+    if given.write:
+        write(given.folder, given.write)
     else:
-        write(given.folder)
+        measure(given.folder, given.run)
 
 
 if __name__ == "__main__":
