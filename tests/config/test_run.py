@@ -41,6 +41,14 @@ def complete(settings: dict[str, Any]) -> dict[str, Any]:
             "raise model.max_length",
         ),
         (
+            {"model": READER | {"max_length": 195, "pooling": "mean"}, "data": DataConfig(kind="images")},
+            "the number of patches must not pass model.max_length: got 196 and 195; raise model.max_length",
+        ),
+        (
+            {"model": {"parallel_blocks": True, "norm": "pre"}},
+            "model.parallel_blocks is for models of one stack: got true with data.kind dates; leave it out",
+        ),
+        (
             {"model": WRITER, "data": DataConfig(kind="dates")},
             "data.kind dates is translated by an encoder and a decoder: got model.num_encoder_layers=0, "
             "model.num_decoder_layers=6; set both to 1 or more",
@@ -78,6 +86,8 @@ def test_bad_runs_are_refused(settings: dict[str, Any], message: str) -> None:
         {"model": READER, "data": DataConfig(kind="text")},
         {"model": READER, "data": DataConfig(kind="labelled"), "train": TrainConfig(watch="accuracy")},
         {"model": READER | {"max_length": 197}, "data": DataConfig(kind="images")},
+        {"model": READER | {"max_length": 196, "pooling": "mean"}, "data": DataConfig(kind="images")},
+        {"model": WRITER | {"parallel_blocks": True, "norm": "pre"}, "data": DataConfig(kind="text")},
         {"train": TrainConfig(watch="bleu")},
     ],
 )

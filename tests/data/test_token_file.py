@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from headwise.data import token_file
 from headwise.data.text_tokenizer import MASK, PADDING, TextTokenizer
-from headwise.data.token_file import TextStart, TokenFile, fingerprint, read_pieces
+from headwise.data.token_file import TextDigest, TokenFile, fingerprint, read_pieces
 from headwise.errors import DataError, StorageError
 
 TEXT = "Two dogs  play.\n\n\n  It snows;\n\tit\u00a0has \n snowed na\u00efve \U0001f600s' don't \n" * 5
@@ -166,7 +166,7 @@ def test_another_text_or_vocabulary_is_not_read(tokenizer: TextTokenizer, tmp_pa
     written(path, tokenizer)
     start = fingerprint([TEXT])
     assert TokenFile.read(path, tokenizer, start, "w") is None
-    assert TokenFile.read(path, tokenizer, TextStart(start.sha256, 3), "v") is None
+    assert TokenFile.read(path, tokenizer, TextDigest(start.sha256, 3, start.size), "v") is None
     assert TokenFile.read(path, tokenizer, fingerprint(["x" * len(TEXT)]), "v") is None
     assert TokenFile.read(tmp_path / "none", tokenizer, start, "v") is None
 

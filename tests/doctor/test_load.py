@@ -202,7 +202,7 @@ def test_a_directory_that_is_no_run_is_refused(tmp_path: Path) -> None:
         load(str(tmp_path))
     (tmp_path / "config.json").touch()
     (tmp_path / "model.safetensors").touch()
-    with pytest.raises(RunError, match=r"is a public checkpoint: this version .* headwise.examine"):
+    with pytest.raises(RunError, match=r"is a public checkpoint: .* headwise.load, .* headwise.examine"):
         load(str(tmp_path))
 
 

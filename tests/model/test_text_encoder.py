@@ -244,7 +244,9 @@ def test_a_model_with_decoder_layers_is_refused(layers: dict[str, object], kind:
 def test_a_classifier_without_classes_is_refused() -> None:
     with pytest.raises(ConfigError) as refused:
         TextClassifier(text_config(num_classes=None))
-    assert str(refused.value) == "num_classes must be set to build a classifier: got None; data say how many"
+    assert str(refused.value) == (
+        "num_classes must be set to build a classifier: got None; use the data's number of classes"
+    )
 
 
 def test_relative_positions_look_both_ways() -> None:

@@ -118,4 +118,6 @@ def test_a_model_with_decoder_layers_is_refused(layers: dict[str, object]) -> No
 def test_a_classifier_without_classes_is_refused() -> None:
     with pytest.raises(ConfigError) as refused:
         ImageClassifier(image_config(num_classes=None))
-    assert str(refused.value) == "num_classes must be set to build a classifier: got None; data say how many"
+    assert str(refused.value) == (
+        "num_classes must be set to build a classifier: got None; use the data's number of classes"
+    )

@@ -28,7 +28,7 @@ from headwise.model.encoder_decoder import EncoderDecoder
 from headwise.train import loop, translation
 from headwise.train.loop import train
 from headwise.train.progress import View
-from headwise.train.validate import Validation
+from headwise.train.validate import TranslationValidation
 from tiny_run import ENVIRONMENT, Crash, CrashAfter, end, silent, tiny, with_model
 
 
@@ -61,7 +61,7 @@ def test_a_number_that_is_not_finite_names_the_step_and_keeps_what_was_good(
     def rate(optimizer: torch.optim.Optimizer, number: float) -> None:
         real_rate(optimizer, value if where == "weights" and calls == step else number)
 
-    def validation(*given: Any) -> Validation:
+    def validation(*given: Any) -> TranslationValidation:
         result = real_validate(*given)
         return replace(result, loss=value) if where == "validation" and calls == step else result
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from headwise.config import RunConfig
 from headwise.model.encoder_decoder import EncoderDecoder
 from headwise.train.prepare import Prepared, prepare
-from headwise.train.validate import Validation, validate
+from headwise.train.validate import TranslationValidation, validate
 from tiny_run import tiny
 
 
@@ -33,7 +33,7 @@ def some_model(config: RunConfig, data: Prepared) -> EncoderDecoder:
     return EncoderDecoder(config.model.with_vocabulary(data.tokenizer.vocab_size, data.tokenizer.pad_id))
 
 
-def measure(config: RunConfig, data: Prepared, model: EncoderDecoder) -> Validation:
+def measure(config: RunConfig, data: Prepared, model: EncoderDecoder) -> TranslationValidation:
     return validate(model, data.tokenizer, data.validation, data.validation_pairs, config.train)
 
 
@@ -101,4 +101,4 @@ def test_bleu_only_where_it_is_watched_and_samples_as_many_as_asked(
 
 
 def test_a_hopeless_model_has_a_perplexity_all_the_same() -> None:
-    assert math.isfinite(Validation(loss=1e6, accuracy=0, bleu=None, samples=[]).perplexity)
+    assert math.isfinite(TranslationValidation(loss=1e6, accuracy=0, bleu=None, samples=[]).perplexity)

@@ -125,7 +125,10 @@ def load_run(folder: Path) -> Run:
     """
     run = load_any_run(folder)
     if not isinstance(run, Run):
-        raise RunError(f"{folder} does not translate: it was trained on data.kind {run.config.data.kind}")
+        raise RunError(
+            f"{folder} does not translate: it was trained on data.kind {run.config.data.kind}; name a run of "
+            "data.kind dates or parallel"
+        )
     return run
 
 

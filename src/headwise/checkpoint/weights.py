@@ -59,7 +59,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def read_tensors(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read any safetensors file: the tensors, and the words in its header.
+    """Read any safetensors file: the tensors, and the entries of its header.
 
     Errors: RunError naming the file when it is missing or damaged, with the remedy.
     """
@@ -71,7 +71,7 @@ def read_tensors(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict[str, 
             names: list[str] = list(file.keys())
             return {name: file.get_tensor(name).clone() for name in names}, metadata
     except FileNotFoundError:
-        raise RunError(f"{path} is missing: expected a file that headwise train wrote") from None
+        raise RunError(f"{path} is missing: expected a safetensors file; {remedy}") from None
     except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
         # the last two: a torch type that the library does not know
         reason = getattr(error, "strerror", None) or error

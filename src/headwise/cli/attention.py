@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from headwise.cli.arguments import CommandParser
+from headwise.cli.streams import check_picture
 from headwise.cli.using import check_run, warn
-from headwise.errors import ConfigError
 
 TITLES = {
     "cross": "Cross-attention",
@@ -36,11 +36,9 @@ def attention(arguments: Sequence[str]) -> int:
     if parser.answers_help(arguments):
         return 0
     given = parser.parse(arguments)
-    folder, output = Path(given["run"]), Path(given.get("output", "attention.png"))
-    kind = given.get("kind", "cross")
-    if output.suffix.lower() != ".png":
-        better = output.with_suffix(".png") if output.name else "attention.png"
-        raise ConfigError(f"--output must end in .png: got {given['output'] or 'nothing'}; {better} would do")
+    picture, kind = given.get("output", "attention.png"), given.get("kind", "cross")
+    check_picture("--output", picture, "attention.png")
+    folder, output = Path(given["run"]), Path(picture)
     check_run(folder)
     from headwise.see.fonts import require_matplotlib
 

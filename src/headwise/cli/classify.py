@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwise.cli.arguments import CommandParser
-from headwise.cli.streams import check_output, is_terminal, lines_of, write_lines
+from headwise.cli.streams import check_output, check_picture, is_terminal, lines_of, write_lines
 from headwise.cli.using import check_run, warn
 from headwise.errors import ConfigError, DataError, RunError
 
@@ -60,12 +60,7 @@ def _check(given: dict[str, Any]) -> None:
     if "picture" in given:
         if "evaluate" not in given:
             raise ConfigError("--picture draws what --evaluate measures: add --evaluate FILE or leave it out")
-        picture = Path(given["picture"])
-        if picture.suffix.lower() != ".png":
-            better = picture.with_suffix(".png") if picture.name else "confusion.png"
-            raise ConfigError(
-                f"--picture must end in .png: got {given['picture'] or 'nothing'}; {better} would do"
-            )
+        check_picture("--picture", given["picture"], "confusion.png")
         check_output(given["picture"])
     if given.get("output", "-") != "-":
         check_output(given["output"])

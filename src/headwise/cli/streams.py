@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headwise.data.parallel import decoded_lines, stream_lines
-from headwise.errors import DataError, StorageError
+from headwise.errors import ConfigError, DataError, StorageError
 from headwise.files import write_atomically
 
 
@@ -49,6 +49,17 @@ def check_output(name: str) -> None:
     above = next(folder for folder in path.parents if folder.exists() or folder == folder.parent)
     if above.exists() and not above.is_dir():
         raise StorageError(f"cannot write {name}: {above} is no directory; name another place")
+
+
+def check_picture(option: str, name: str, usual: str) -> None:
+    """Tell before the work that a picture must be a .png; usual: what to propose where the name says nothing.
+
+    Errors: ConfigError for another ending.
+    """
+    path = Path(name)
+    if path.suffix.lower() != ".png":
+        better = path.with_suffix(".png") if path.name else usual
+        raise ConfigError(f"{option} must end in .png: got {name or 'nothing'}; {better} would do")
 
 
 def write_lines(name: str, lines: Iterable[str]) -> None:

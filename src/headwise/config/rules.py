@@ -10,11 +10,13 @@ from headwise.errors import ConfigError
 
 
 def require(claim: bool, message: str) -> None:
+    """Raise ConfigError with the message unless the claim holds."""
     if not claim:
         raise ConfigError(message)
 
 
 def at_least(low: float, **values: float) -> None:
+    """Refuse a value below `low`, infinity and NaN, under its keyword's name."""
     for name, value in values.items():
         # refuses NaN too; math.isfinite would overflow on an int of 400 digits
         require(low <= value < math.inf, f"{name} must be at least {low}: got {value}")
@@ -41,11 +43,13 @@ def check_types(config: object) -> None:
 
 
 def probability(**values: float) -> None:
+    """Refuse a value outside of [0, 1), under its keyword's name."""
     for name, value in values.items():
         require(0 <= value < 1, f"{name} must be at least 0 and below 1: got {value}; 0 turns it off")
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Refuse a word that is not one of those allowed."""
     require(value in allowed, f"{name} must be one of {', '.join(allowed)}: got {value!r}")
 
 

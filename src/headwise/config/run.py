@@ -18,7 +18,7 @@ class RunConfig:
     Args:
         run: the directory that holds the run: configuration, tokenizer, weights, state, metrics.
         model: the Transformer.
-        data: the text.
+        data: what is learned from.
         train: the training.
     """
 
@@ -55,20 +55,26 @@ class RunConfig:
             case "labelled":
                 return [("data.labelled.max_length", self.data.labelled.max_length)]
             case "images":
-                return [("the number of patches and the class token", self.model.patches.count + 1)]
+                patches = self.model.patches.count
+                if self.model.pooling == "first":
+                    return [("the number of patches and the class token", patches + 1)]
+                return [("the number of patches", patches)]
             case _:
                 return []
 
     def _check_stacks(self) -> None:
+        kind = self.data.kind
         encoder, decoder = self.model.num_encoder_layers, self.model.num_decoder_layers
-        kind, got = (
-            self.data.kind,
-            f"got model.num_encoder_layers={encoder}, model.num_decoder_layers={decoder}",
-        )
+        got = f"got model.num_encoder_layers={encoder}, model.num_decoder_layers={decoder}"
         if self.is_translation:
             require(
                 encoder > 0 and decoder > 0,
                 f"data.kind {kind} is translated by an encoder and a decoder: {got}; set both to 1 or more",
+            )
+            require(
+                not self.model.parallel_blocks,
+                f"model.parallel_blocks is for models of one stack: got true with data.kind {kind}; "
+                "leave it out",
             )
         elif kind == "text":
             require(

@@ -72,8 +72,10 @@ def split_by_class(labels: Sequence[str], share: float, seed: int, what: str) ->
     generator = np.random.default_rng(seed)
     learnt: list[int] = []
     kept: list[int] = []
-    for name in sorted(set(labels)):
-        rows = [row for row, label in enumerate(labels) if label == name]
+    rows_of: dict[str, list[int]] = {}
+    for row, label in enumerate(labels):
+        rows_of.setdefault(label, []).append(row)
+    for name, rows in sorted(rows_of.items()):
         if len(rows) < 2:
             raise DataError(
                 f"each class needs two examples, one to learn from and one {what}: {_brief(name)} has 1; "

@@ -165,10 +165,10 @@ def decoded_lines(readline: Callable[[int], bytes], name: str) -> Iterator[str]:
         yield text.removesuffix("\n").removesuffix("\r")
 
 
-def _next(readline: Callable[[int], bytes], name: str, number: int) -> bytes:
-    """The next line; number: of the last one."""
+def _next(read: Callable[[int], bytes], name: str, number: int) -> bytes:
+    """What `read` brings next, LONGEST_LINE bytes at most; number: of the last line that came whole."""
     try:
-        return readline(LONGEST_LINE)
+        return read(LONGEST_LINE)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(
             f"{name} is a damaged gzip file after line {number}: {error}; copy or download it again"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from headwise.config import TextConfig, expanded
 from headwise.data.text_tokenizer import MASK, PADDING, TextTokenizer
-from headwise.data.token_file import TextStart, TokenFile, fingerprint, read_pieces
+from headwise.data.token_file import TextDigest, TokenFile, fingerprint, read_pieces
 from headwise.errors import DataError
 
 _PARTS = ("train", "validation")
@@ -24,6 +24,7 @@ class Text:
     """Both parts as ids on disk, with the tokenizer that made them.
 
     validation_bytes: of the validation part in UTF-8, so that a loss can be told in bits a byte.
+    sha256: of both parts and the vocabulary.
     """
 
     tokenizer: TextTokenizer
@@ -59,7 +60,7 @@ def load_text(
     tokenizer = TextTokenizer.load(tokenizer_path)
     vocabulary = hashlib.sha256(tokenizer_path.read_bytes()).hexdigest()
     found: dict[str, TokenFile] = {}
-    digests: list[TextStart] = []
+    digests: dict[str, TextDigest] = {}
     for part in _PARTS:
         text = fingerprint(pieces(part))
         if not text.characters:
@@ -70,12 +71,13 @@ def load_text(
         path = folder / f"{part}.tokens"
         kept = TokenFile.read(path, tokenizer, text, vocabulary)
         found[part] = kept or TokenFile.write(path, pieces(part), tokenizer, text, vocabulary)
-        digests.append(text)
+        digests[part] = text
         if found[part].unknown:
             warn(f"{part}: {found[part].unknown} characters are not in the vocabulary and became <unk>")
-    total = hashlib.sha256("".join([*(d.sha256 for d in digests), vocabulary]).encode()).hexdigest()
-    size = sum(len(piece.encode()) for piece in pieces("validation"))
-    return Text(tokenizer, found["train"], found["validation"], size, total)
+    total = hashlib.sha256(
+        "".join([*(digests[part].sha256 for part in _PARTS), vocabulary]).encode()
+    ).hexdigest()
+    return Text(tokenizer, found["train"], found["validation"], digests["validation"].size, total)
 
 
 def first_ids(
@@ -91,7 +93,7 @@ def first_ids(
 
 def text_of(ids: npt.NDArray[Any], tokenizer: TextTokenizer) -> Text:
     """Ids in memory as both parts of a text."""
-    part = TokenFile(Path(), ids.astype(np.uint32), 0)
+    part = TokenFile(ids.astype(np.uint32), 0)
     return Text(tokenizer, part, part, len(ids), "")
 
 

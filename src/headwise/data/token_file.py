@@ -24,11 +24,15 @@ _LAST_BORDER = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class TextStart:
-    """What a text is: enough to tell whether it is still the same."""
+class TextDigest:
+    """A text's checksum and length: enough to tell whether it is still the same.
+
+    size: its bytes in UTF-8.
+    """
 
     sha256: str
     characters: int
+    size: int
 
 
 def read_pieces(paths: Iterable[Path]) -> Iterator[str]:
@@ -57,20 +61,24 @@ def read_pieces(paths: Iterable[Path]) -> Iterator[str]:
             raise DataError(f"{path} must hold text: got an empty file; name another one")
 
 
-def fingerprint(pieces: Iterable[str]) -> TextStart:
-    """Reads the whole text once."""
-    digest, characters = hashlib.sha256(), 0
+def fingerprint(pieces: Iterable[str]) -> TextDigest:
+    """The checksum and length of a text; reads all of it once."""
+    digest, characters, size = hashlib.sha256(), 0, 0
     for piece in pieces:
-        digest.update(piece.encode())
+        encoded = piece.encode()
+        digest.update(encoded)
         characters += len(piece)
-    return TextStart(digest.hexdigest(), characters)
+        size += len(encoded)
+    return TextDigest(digest.hexdigest(), characters, size)
 
 
 @dataclass(frozen=True)
 class TokenFile:
-    """Token ids in a file of little-endian whole numbers, 2 or 4 bytes each, and a note beside it."""
+    """Token ids in a file of little-endian whole numbers, 2 or 4 bytes each, and a note beside it.
 
-    path: Path
+    unknown: how many of them stand for characters that the vocabulary does not have.
+    """
+
     ids: npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
     unknown: int
 
@@ -79,7 +87,7 @@ class TokenFile:
 
     @classmethod
     def write(
-        cls, path: Path, pieces: Iterable[str], tokenizer: TextTokenizer, text: TextStart, vocabulary: str
+        cls, path: Path, pieces: Iterable[str], tokenizer: TextTokenizer, text: TextDigest, vocabulary: str
     ) -> TokenFile:
         """Encode the text; the file appears when it is whole.
 
@@ -116,10 +124,12 @@ class TokenFile:
             "crc32": checksum,
         }
         write_text_atomically(_note(path), json.dumps(note))
-        return cls(path, np.memmap(path, dtype=dtype, mode="r"), unknown)
+        return cls(np.memmap(path, dtype=dtype, mode="r"), unknown)
 
     @classmethod
-    def read(cls, path: Path, tokenizer: TextTokenizer, text: TextStart, vocabulary: str) -> TokenFile | None:
+    def read(
+        cls, path: Path, tokenizer: TextTokenizer, text: TextDigest, vocabulary: str
+    ) -> TokenFile | None:
         """What `write` left of this text and tokenizer; None where there is none, or a damaged one."""
         try:
             note = cast("dict[str, Any]", json.loads(_note(path).read_text(encoding="utf-8")))
@@ -129,7 +139,7 @@ class TokenFile:
                 return None
             if path.stat().st_size != note["tokens"] * dtype.itemsize:
                 return None
-            found = cls(path, np.memmap(path, dtype=dtype, mode="r"), int(note["unknown"]))
+            found = cls(np.memmap(path, dtype=dtype, mode="r"), int(note["unknown"]))
             return found if _checksum(found.ids) == note["crc32"] else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None

@@ -10,12 +10,13 @@ from typing import cast
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from headwise.data.images import read_picture
 from headwise.data.padding import pad_rows
 from headwise.data.text_tokenizer import TextTokenizer
-from headwise.decode.rules import evaluating
+from headwise.decode.rules import evaluating, to_lists
 from headwise.errors import DataError
 from headwise.model.text_encoder import TextClassifier
 from headwise.model.vision import ImageClassifier
@@ -88,7 +89,7 @@ class PictureNamer:
             yield from found
 
 
-def _best(logits: Tensor) -> list[Named]:
+def _best(logits: Float[Tensor, "B C"]) -> list[Named]:
     highest = logits.float().softmax(-1).max(-1)
-    pairs = zip(highest.indices, highest.values, strict=True)
-    return [Named(int(place), float(probability)) for place, probability in pairs]
+    pairs = zip(to_lists(highest.indices), to_lists(highest.values), strict=True)
+    return [Named(place, probability) for place, probability in pairs]

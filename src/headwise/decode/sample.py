@@ -83,9 +83,9 @@ def generate(
     """
     sampling = sampling or Sampling()
     if max_new_tokens < 1:
-        raise ConfigError(f"max_new_tokens must be at least 1: got {max_new_tokens}")
+        raise ConfigError(f"max_new_tokens must be at least 1: got {max_new_tokens}; 200 is usual")
     if not all(prompts):
-        raise ConfigError("every prompt must have at least one token: got an empty one")
+        raise ConfigError("every prompt must have at least one token: got an empty one; give it a begin mark")
     if not prompts:
         return []
     device = next(model.parameters()).device

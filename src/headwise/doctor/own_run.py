@@ -45,8 +45,8 @@ def read_run(folder: Path) -> ReadRun:
     """
     if (folder / "config.json").exists() and any(folder.glob("*.safetensors")):
         raise RunError(
-            f"{folder} is a public checkpoint: this version of headwise examines its own runs alone; build "
-            "the model with its own library and call headwise.examine(model, inputs)"
+            f"{folder} is a public checkpoint: headwise doctor examines its own runs alone; load the model "
+            "with headwise.load, or with its own library, and call headwise.examine(model, inputs)"
         )
     run = load_any_run(folder)
     if not isinstance(run, Run):

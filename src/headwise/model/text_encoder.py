@@ -155,5 +155,7 @@ class TextClassifier(nn.Module):
 
 def _classes(config: ModelConfig) -> int:
     if config.num_classes is None:
-        raise ConfigError("num_classes must be set to build a classifier: got None; data say how many")
+        raise ConfigError(
+            "num_classes must be set to build a classifier: got None; use the data's number of classes"
+        )
     return config.num_classes

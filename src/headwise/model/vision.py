@@ -28,7 +28,9 @@ class ImageClassifier(nn.Module):
                 "set num_decoder_layers=0 and num_encoder_layers to 1 or more"
             )
         if config.num_classes is None:
-            raise ConfigError("num_classes must be set to build a classifier: got None; data say how many")
+            raise ConfigError(
+                "num_classes must be set to build a classifier: got None; use the data's number of classes"
+            )
         self.config = config
         self.embedding = PatchEmbedding(config)
         self.encoder = Encoder(config)

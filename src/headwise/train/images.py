@@ -16,7 +16,7 @@ from headwise.checkpoint.build import build_model
 from headwise.checkpoint.run import RunFiles, write_classes
 from headwise.config import ImagesConfig, RunConfig
 from headwise.data.images import Pictures, load_pictures
-from headwise.decode.rules import evaluating
+from headwise.decode.rules import evaluating, to_lists
 from headwise.evaluate.classes import ClassScores
 from headwise.model.vision import ImageClassifier
 from headwise.train.labelled import ClassValidation, shown_classes
@@ -94,8 +94,8 @@ def measure(
             labels = torch.as_tensor(pictures.labels[start : start + rows])
             logits = model(images)  # [B, C]
             total += F.cross_entropy(logits, labels, reduction="sum").item()
-            named += [int(place) for place in logits.argmax(-1)]
-    scores = ClassScores.of(classes, [int(label) for label in pictures.labels], named)
+            named += to_lists(logits.argmax(-1))
+    scores = ClassScores.of(classes, pictures.labels.tolist(), named)
     return ClassValidation(total / len(pictures), scores)
 
 
@@ -113,10 +113,8 @@ def moved(images: Float[Tensor, "B channels height width"], config: ImagesConfig
 
     angle, scale = torch.deg2rad(lots(config.rotate)), 1 / (1 + lots(config.zoom))
     cosine, sine = angle.cos() * scale, angle.sin() * scale
-    right, down = (
-        lots(config.shift) * 2 / width,
-        lots(config.shift) * 2 / height,
-    )  # a picture is 2 wide, 2 high
+    # affine_grid counts from -1 to 1 along each side
+    right, down = lots(config.shift) * 2 / width, lots(config.shift) * 2 / height  # [B], [B]
     across = torch.stack((cosine, -sine * height / width, right), dim=-1)  # [B, 3]
     along = torch.stack((sine * width / height, cosine, down), dim=-1)  # [B, 3]
     grid = F.affine_grid(torch.stack((across, along), dim=1), list(images.shape), align_corners=False)

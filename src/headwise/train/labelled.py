@@ -23,7 +23,7 @@ from headwise.data.labelled import load_labelled
 from headwise.data.padding import pad_rows
 from headwise.data.text_tokenizer import CLASS, MASK, PADDING, TextTokenizer
 from headwise.decode.classify import text_ids
-from headwise.decode.rules import evaluating
+from headwise.decode.rules import evaluating, to_lists
 from headwise.evaluate.classes import ClassScores
 from headwise.model.text_encoder import TextClassifier
 from headwise.train.task import Shown, Task, Watch
@@ -136,7 +136,7 @@ class TextClassification(Task):
                 logits = self.model(ids)  # [B, C]
                 total += F.cross_entropy(logits, classes, reduction="sum").item()
                 labels += [self.held_out.classes[row] for row in rows]
-                named += [int(place) for place in logits.argmax(-1)]
+                named += to_lists(logits.argmax(-1))
         return ClassValidation(total / len(labels), ClassScores.of(self.classes, labels, named))
 
     def shown(self, rows: npt.NDArray[np.int64]) -> Shown:

@@ -34,7 +34,7 @@ _OURS = re.compile(r"step-\d{8,}\.safetensors|\.step-\d{8,}\.safetensors\.writin
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What came of a run: validation of the final weights; loss in nats a token."""
+    """What came of a run: validation of the final weights; loss in nats a target."""
 
     files: RunFiles
     step: int
@@ -61,7 +61,7 @@ def train(
 
     before: called once, before the first step that this call takes; what it raises ends the call.
 
-    Errors: RunError (the directory), DataError (the text), StorageError (the disk), TrainingError
+    Errors: RunError (the directory), DataError (the data), StorageError (the disk), TrainingError
     (a loss that is not finite), Stopped (Ctrl-C; everything is saved).
     Law: stopped at any moment, even by SIGKILL, and called again, the run ends with the same bits
     as if it had never stopped (same machine, same number of threads; with train.compile, torch's
@@ -141,7 +141,7 @@ class _Trainer:
             )
 
     def _step(self, batches: list[Any]) -> tuple[float, float, float]:
-        """One optimizer step: the loss in nats a token, the gradient's length before clipping, the rate."""
+        """One optimizer step: the loss in nats a target, the gradient's length before clipping, the rate."""
         config, progress, task = self.config.train, self.progress, self.task
         self.model.train()
         tokens = sum(task.targets(batch) for batch in batches)

@@ -34,16 +34,21 @@ class MaskedValidation:
     accuracy: float
     samples: Sequence[str] = ()
 
+    @property
+    def perplexity(self) -> float:
+        """exp(loss): between how many tokens the model hesitates."""
+        return math.exp(min(self.loss, 700.0))
+
     def metrics(self, prefix: str) -> dict[str, float]:
         """The numbers by name."""
-        perplexity = math.exp(min(self.loss, 700.0))
-        values = {"loss": self.loss, "perplexity": perplexity, "accuracy": self.accuracy}
+        values = {"loss": self.loss, "perplexity": self.perplexity, "accuracy": self.accuracy}
         return {f"{prefix}_{name}": value for name, value in values.items()}
 
     def summary(self) -> str:
         """One line."""
-        perplexity = math.exp(min(self.loss, 700.0))
-        return f"validation loss {self.loss:.4f}  perplexity {perplexity:.2f}  accuracy {self.accuracy:.1%}"
+        return (
+            f"validation loss {self.loss:.4f}  perplexity {self.perplexity:.2f}  accuracy {self.accuracy:.1%}"
+        )
 
     def watched(self, name: Watch) -> float:
         """Lower is better."""
@@ -127,14 +132,11 @@ class MaskedLanguageModelling(Task):
         """The same tokens hidden each time, so that validations can be compared."""
         generator = torch.Generator().manual_seed(0)
         total, right, asked = 0.0, 0, 0
-        window = self.config.data.text.window
+        text = self.config.data.text
         with evaluating(self.model):
-            for rows in self.held_out.in_order(
-                max(1, 4096 // window), self.config.data.text.validation_tokens
-            ):
-                logits, labels = self._asked(
-                    self.model.body.forward, self._hidden(self.held_out, rows, generator)
-                )
+            for rows in self.held_out.in_order(max(1, 4096 // text.window), text.validation_tokens):
+                batch = self._hidden(self.held_out, rows, generator)
+                logits, labels = self._asked(self.model.body.forward, batch)
                 total += F.cross_entropy(logits, labels, reduction="sum").item()
                 right += int((logits.argmax(-1) == labels).sum())
                 asked += len(labels)

@@ -62,7 +62,7 @@ class View:
             self._bar = None
 
     def advance(self, step: int, loss: float, rate: float, speed: float) -> None:
-        """Move the bar; loss in nats a token."""
+        """Move the bar; loss in nats a target."""
         if self._bar is not None and self._task is not None:
             numbers = f"loss {loss:.3f}  lr {rate:.2e}  {speed:,.0f} {self._unit}/s"
             self._bar.update(self._task, completed=step, numbers=numbers)

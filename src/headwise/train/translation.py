@@ -17,7 +17,7 @@ from headwise.train.batch import Batch
 from headwise.train.loss import cross_entropy, supervised
 from headwise.train.prepare import Prepared
 from headwise.train.task import Shown, Task
-from headwise.train.validate import Validation, validate
+from headwise.train.validate import TranslationValidation, validate
 
 
 class Translation(Task):
@@ -59,7 +59,7 @@ class Translation(Task):
         smoothing = self.config.train.label_smoothing
         return cross_entropy(hidden, self.model.output.weight, labels, smoothing, divisor)
 
-    def validate(self) -> Validation:
+    def validate(self) -> TranslationValidation:
         """Loss, accuracy, sample translations, and BLEU where it is watched."""
         data, config = self.data, self.config.train
         return validate(self.model, data.tokenizer, data.validation, data.validation_pairs, config)

@@ -18,7 +18,7 @@ from headwise.train.task import Watch
 
 
 @dataclass(frozen=True)
-class Validation:
+class TranslationValidation:
     """What a validation found.
 
     loss: nats a token, without label smoothing.
@@ -63,7 +63,7 @@ def validate(
     data: Encoded,
     pairs: Sequence[tuple[str, str]],
     config: TrainConfig,
-) -> Validation:
+) -> TranslationValidation:
     """Measure the model on the validation set, in evaluation mode; its random state is not touched."""
     loss, right, tokens = 0.0, 0, 0
     with evaluating(model):
@@ -83,4 +83,4 @@ def validate(
         hypotheses = translator.translate([source for source, _ in pairs])
         bleu = score(hypotheses, [target for _, target in pairs]).bleu
     shown = [f"{source}  ->  {ours}" for (source, _), ours in zip(samples, translations, strict=True)]
-    return Validation(loss / tokens, right / tokens, bleu, shown)
+    return TranslationValidation(loss / tokens, right / tokens, bleu, shown)
