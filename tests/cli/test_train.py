@@ -114,7 +114,7 @@ IMAGES: dict[str, Any] = {"data.kind": "images", "model.num_decoder_layers": 0}
         (
             LANGUAGE | {"data.vocab_size": 999},
             "data.vocab_size has no effect with data.text.tokens characters; "
-            "set data.text.tokens to bytes or leave it out",
+            "set data.text.tokens to bpe or leave it out",
         ),
         (
             LANGUAGE | {"data.text.validation_share": 0.2, "data.text.validation_files": ("v.txt",)},
@@ -135,7 +135,7 @@ IMAGES: dict[str, Any] = {"data.kind": "images", "model.num_decoder_layers": 0}
         (
             LABELLED | {"data.labelled.tokens": "characters", "data.vocab_size": 999},
             "data.vocab_size has no effect with data.labelled.tokens characters; "
-            "set data.labelled.tokens to bytes or leave it out",
+            "set data.labelled.tokens to bpe or leave it out",
         ),
         (
             LABELLED | {"data.labelled.seed": 2, "data.labelled.validation": "v.csv"},
@@ -178,7 +178,7 @@ def test_a_setting_that_does_nothing_is_told_of(values: dict[str, Any], said: st
             "model.rotary.attention_factor": 2.0,
         },
         LANGUAGE
-        | {"data.text.tokens": "bytes", "data.vocab_size": 999, "data.text.window": 9, "model.window": 3},
+        | {"data.text.tokens": "bpe", "data.vocab_size": 999, "data.text.window": 9, "model.window": 3},
         LANGUAGE | {"data.text.validation_share": 0.2, "train.samples": 1, "model.num_segments": 2},
         MASKED | {"data.text.masked_share": 0.2, "model.num_segments": 2, "train.label_smoothing": 0.2},
         LABELLED | {"data.labelled.seed": 2, "data.vocab_size": 999, "model.pooling": "mean"},

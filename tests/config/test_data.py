@@ -29,7 +29,7 @@ from headwise.config.data import (
         (DatesConfig, {"seed": -1}, "seed must be at least 0: got -1"),
         (ParallelConfig, {"max_length": 1}, "max_length must be at least 2: got 1"),
         (TextConfig, {"files": ()}, "data.text.files must name at least one file: got none"),
-        (TextConfig, {"tokens": "words"}, "data.text.tokens must be one of characters, bytes: got 'words'"),
+        (TextConfig, {"tokens": "words"}, "data.text.tokens must be one of characters, bpe: got 'words'"),
         (TextConfig, {"window": 1}, "window must be at least 2: got 1"),
         (TextConfig, {"validation_tokens": 1}, "validation_tokens must be at least 2: got 1"),
         (
@@ -45,7 +45,7 @@ from headwise.config.data import (
         (
             LabelledConfig,
             {"tokens": "words"},
-            "data.labelled.tokens must be one of characters, bytes: got 'words'",
+            "data.labelled.tokens must be one of characters, bpe: got 'words'",
         ),
         (LabelledConfig, {"max_length": 1}, "max_length must be at least 2: got 1"),
         (LabelledConfig, {"seed": -1}, "seed must be at least 0: got -1"),

@@ -32,6 +32,11 @@ def complete(settings: dict[str, Any]) -> dict[str, Any]:
             "data.text.window must not pass model.max_length: got 64 and 32; raise model.max_length",
         ),
         (
+            {"model": WRITER, "data": DataConfig(kind="text"), "train": TrainConfig(batch_tokens=63)},
+            "train.batch_tokens must hold at least one data.text.window: got 63 and 64; "
+            "raise train.batch_tokens",
+        ),
+        (
             {"model": READER | {"max_length": 64}, "data": DataConfig(kind="labelled")},
             "data.labelled.max_length must not pass model.max_length: got 128 and 64; raise model.max_length",
         ),
@@ -83,7 +88,7 @@ def test_bad_runs_are_refused(settings: dict[str, Any], message: str) -> None:
         {"model": ModelConfig(max_length=64)},  # of dates, whatever data.parallel says
         {"model": ModelConfig(max_length=128), "data": DataConfig(kind="parallel")},
         {"model": WRITER | {"max_length": 64}, "data": DataConfig(kind="text")},
-        {"model": READER, "data": DataConfig(kind="text")},
+        {"model": READER, "data": DataConfig(kind="text"), "train": TrainConfig(batch_tokens=64)},
         {"model": READER, "data": DataConfig(kind="labelled"), "train": TrainConfig(watch="accuracy")},
         {"model": READER | {"max_length": 197}, "data": DataConfig(kind="images")},
         {"model": READER | {"max_length": 196, "pooling": "mean"}, "data": DataConfig(kind="images")},

@@ -42,7 +42,7 @@ def parts(text: Text) -> list[str]:
     return text.tokenizer.decode([text.train.ids.tolist(), text.validation.ids.tolist()])
 
 
-@pytest.mark.parametrize("tokens", ["characters", "bytes"])
+@pytest.mark.parametrize("tokens", ["characters", "bpe"])
 @pytest.mark.parametrize("piece", [7, 1 << 20])
 def test_the_cut_at_the_last_tenth_is_exact(
     tokens: str, piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -81,8 +81,8 @@ def test_bytes_learn_nothing_from_the_validation_part(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     text = "ab cd " * 90 + "xyzzy " * 10
     whole, other = (
-        loaded(tmp_path / "a", text, tokens="bytes"),
-        loaded(tmp_path / "b", text.replace("xyzzy", "vwuut"), tokens="bytes"),
+        loaded(tmp_path / "a", text, tokens="bpe"),
+        loaded(tmp_path / "b", text.replace("xyzzy", "vwuut"), tokens="bpe"),
     )
     known = [(folder / "tokenizer.json").read_bytes() for folder in (tmp_path / "a", tmp_path / "b")]
     assert known[0] == known[1] and whole.sha256 != other.sha256

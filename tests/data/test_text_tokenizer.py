@@ -25,7 +25,7 @@ TEXTS = [
 KNOWN = sorted({character for text in TEXTS for character in text})
 
 
-@pytest.fixture(scope="module", params=["characters", "bytes"])
+@pytest.fixture(scope="module", params=["characters", "bpe"])
 def tokenizer(request: pytest.FixtureRequest) -> TextTokenizer:
     return TextTokenizer.train(TEXTS, request.param, 320, MARKS)
 
@@ -37,7 +37,7 @@ def characters() -> TextTokenizer:
 
 @pytest.fixture(scope="module")
 def in_bytes() -> TextTokenizer:
-    return TextTokenizer.train(TEXTS, "bytes", 320, MARKS)
+    return TextTokenizer.train(TEXTS, "bpe", 320, MARKS)
 
 
 @given(st.lists(st.sampled_from([*KNOWN, "\r\n", "  ", "\n\n", *MARKS, "dogs"])).map("".join))
@@ -72,7 +72,7 @@ def test_a_mark_that_is_typed_is_text(tokenizer: TextTokenizer, text: str) -> No
 
 
 def test_a_mark_that_the_text_is_full_of_is_still_text() -> None:
-    tokenizer = TextTokenizer.train(["<pad><pad> <mask>"] * 50, "bytes", 400, MARKS)
+    tokenizer = TextTokenizer.train(["<pad><pad> <mask>"] * 50, "bpe", 400, MARKS)
     (ids,) = tokenizer.encode(["<pad><mask>"])
     assert not {tokenizer.pad_id, tokenizer.mask_id} & set(ids)
 
@@ -95,14 +95,14 @@ def test_half_a_character_is_a_replacement_character(in_bytes: TextTokenizer) ->
 
 
 def test_the_size_is_what_was_asked_or_what_the_text_has() -> None:
-    assert TextTokenizer.train(TEXTS, "bytes", 270, MARKS).vocab_size == 270
+    assert TextTokenizer.train(TEXTS, "bpe", 270, MARKS).vocab_size == 270
     assert TextTokenizer.train(TEXTS, "characters", 5, MARKS).vocab_size == len(KNOWN) + 1 + len(MARKS)
 
 
 def test_a_vocabulary_without_room_for_the_bytes_is_refused() -> None:
     with pytest.raises(ConfigError, match="must hold the 256 bytes and 3 marks: got 258; 259 is the least"):
-        TextTokenizer.train(TEXTS, "bytes", 258, MARKS)
-    exact = TextTokenizer.train(TEXTS, "bytes", 259, MARKS)
+        TextTokenizer.train(TEXTS, "bpe", 258, MARKS)
+    exact = TextTokenizer.train(TEXTS, "bpe", 259, MARKS)
     assert exact.decode(exact.encode(TEXTS)) == TEXTS
 
 
@@ -110,14 +110,14 @@ def test_a_line_without_spaces_is_learnt_in_seconds_and_whole() -> None:
     """A line of genes: the trainer's time grows with the square of a word."""
     genes = "".join(np.random.default_rng(1).choice(list("ACGT"), 300_000))
     began = time.monotonic()
-    tokenizer = TextTokenizer.train([genes, " \n" * 150_000], "bytes", 280, MARKS)
+    tokenizer = TextTokenizer.train([genes, " \n" * 150_000], "bpe", 280, MARKS)
     assert time.monotonic() - began < 20  # minutes, where it is not cut
     (ids,) = tokenizer.encode([genes])
     assert tokenizer.decode([ids]) == [genes] and len(ids) < 0.6 * len(genes)
 
 
 def test_pieces_learn_what_the_whole_learns(tmp_path: Path) -> None:
-    for kind in ("characters", "bytes"):
+    for kind in ("characters", "bpe"):
         for name, texts in (
             ("whole", ["one two\nthree two\n" * 9]),
             ("pieces", ["one two\nthree two\n"] * 9),

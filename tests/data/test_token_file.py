@@ -22,14 +22,14 @@ from headwise.errors import DataError, StorageError
 TEXT = "Two dogs  play.\n\n\n  It snows;\n\tit\u00a0has \n snowed na\u00efve \U0001f600s' don't \n" * 5
 
 
-@pytest.fixture(scope="module", params=["characters", "bytes"])
+@pytest.fixture(scope="module", params=["characters", "bpe"])
 def tokenizer(request: pytest.FixtureRequest) -> TextTokenizer:
     return TextTokenizer.train([TEXT], request.param, 330, (PADDING, MASK))
 
 
 @pytest.fixture(scope="module")
 def in_bytes() -> TextTokenizer:
-    return TextTokenizer.train([TEXT], "bytes", 330, (PADDING, MASK))
+    return TextTokenizer.train([TEXT], "bpe", 330, (PADDING, MASK))
 
 
 WORDS = st.sampled_from(["ab", "x", "'s", "1.", "\u4eca", "\U0001f600", "d'", "-"])

@@ -19,7 +19,7 @@ from headwise.errors import ConfigError, DataError
 from headwise.model.language_model import LanguageModel
 
 TEXT = "ab abc \u4eca\u5929 \U0001f600\n" * 4
-BYTES = TextTokenizer.train([TEXT], "bytes", 262, (PADDING, MASK))
+BYTES = TextTokenizer.train([TEXT], "bpe", 262, (PADDING, MASK))
 CHARACTERS = TextTokenizer.train([TEXT + "\ufffd"], "characters", 0, (PADDING, MASK))
 
 
@@ -116,7 +116,7 @@ def test_a_stop_across_tokens_is_never_told_in_part() -> None:
     assert pieces == ["ab "]  # "a" and "ab" might have become "abc"
 
 
-@pytest.mark.parametrize("tokenizer", [CHARACTERS, BYTES], ids=["characters", "bytes"])
+@pytest.mark.parametrize("tokenizer", [CHARACTERS, BYTES], ids=["characters", "bpe"])
 def test_a_batch_of_prompts_is_one_by_one(tokenizer: TextTokenizer) -> None:
     writer, greedy = Writer(model_for(tokenizer), tokenizer), Sampling(temperature=0)
     prompts = ["ab", "", "abc ab \u4eca\u5929 ab abc", "\n"]

@@ -105,7 +105,7 @@ def _reasons_of_data(
 ) -> Iterator[tuple[tuple[str, ...], bool, str]]:
     tokens = {"text": data.text.tokens, "labelled": data.labelled.tokens}.get(data.kind)
     yield ("data.vocab_size",), data.kind == "images", with_kind
-    why = f"with data.{data.kind}.tokens characters; set data.{data.kind}.tokens to bytes or"
+    why = f"with data.{data.kind}.tokens characters; set data.{data.kind}.tokens to bpe or"
     yield ("data.vocab_size",), tokens == "characters", why
     why = "without encoder layers, since nothing is hidden;"
     yield ("data.text.masked_share",), not is_filled_in, why

@@ -83,7 +83,7 @@ class TextConfig:
         files: text files, plain or .gz, UTF-8, read in this order as one text.
         validation_files: text to validate on; left out, the last part of `files`.
         validation_share: which share of the text that last part is.
-        tokens: "characters" (each a token) or "bytes" (byte-pair encoding over UTF-8 bytes, of
+        tokens: "characters" (each a token) or "bpe" (byte-pair encoding over UTF-8 bytes, of
             data.vocab_size entries).
         window: tokens that are learned from at a time.
         masked_share: encoder-only: share of the tokens to guess; 0.15 in BERT.
@@ -94,7 +94,7 @@ class TextConfig:
     files: tuple[str, ...] = ("input.txt",)
     validation_files: tuple[str, ...] = ()
     validation_share: float = 0.1
-    tokens: Literal["characters", "bytes"] = "characters"
+    tokens: Literal["characters", "bpe"] = "characters"
     window: int = 64
     masked_share: float = 0.15
     validation_tokens: int = 1_000_000
@@ -102,7 +102,7 @@ class TextConfig:
     def __post_init__(self) -> None:
         check_types(self)
         require(len(self.files) > 0, "data.text.files must name at least one file: got none")
-        one_of("data.text.tokens", self.tokens, ("characters", "bytes"))
+        one_of("data.text.tokens", self.tokens, ("characters", "bpe"))
         at_least(2, window=self.window, validation_tokens=self.validation_tokens)
         require(
             0 < self.validation_share < 1,
@@ -125,7 +125,7 @@ class LabelledConfig:
         validation_share: that share.
         text: name of the column or key that holds the text.
         label: name of the column or key that holds the class.
-        tokens: "bytes" (byte-pair encoding, of data.vocab_size entries) or "characters".
+        tokens: "bpe" (byte-pair encoding, of data.vocab_size entries) or "characters".
         max_length: longer texts (in tokens, the class token counted) are cut, and counted.
         seed: of the draw.
     """
@@ -136,13 +136,13 @@ class LabelledConfig:
     validation_share: float = 0.1
     text: str = "text"
     label: str = "label"
-    tokens: Literal["characters", "bytes"] = "bytes"
+    tokens: Literal["characters", "bpe"] = "bpe"
     max_length: int = 128
     seed: int = 1
 
     def __post_init__(self) -> None:
         check_types(self)
-        one_of("data.labelled.tokens", self.tokens, ("characters", "bytes"))
+        one_of("data.labelled.tokens", self.tokens, ("characters", "bpe"))
         at_least(2, max_length=self.max_length)
         at_least(0, seed=self.seed)
         require(

@@ -36,6 +36,11 @@ class RunConfig:
                 f"{path} must not pass model.max_length: got {length} and {self.model.max_length}; "
                 "raise model.max_length",
             )
+        require(
+            self.data.kind != "text" or self.data.text.window <= self.train.batch_tokens,
+            "train.batch_tokens must hold at least one data.text.window: got "
+            f"{self.train.batch_tokens} and {self.data.text.window}; raise train.batch_tokens",
+        )
         self._check_stacks()
         can_watch = {"loss", "bleu"} if self.is_translation else {"loss"}
         can_watch |= {"accuracy"} if self.data.kind != "text" else set()

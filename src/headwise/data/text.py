@@ -54,7 +54,7 @@ def load_text(
 
     if not tokenizer_path.exists():
         # pieces that are learnt from the validation text would fit it better than any other
-        learnt = pieces("train") if config.tokens == "bytes" or others else read_pieces(files)
+        learnt = pieces("train") if config.tokens == "bpe" or others else read_pieces(files)
         marks = (PADDING, MASK)
         TextTokenizer.train(learnt, config.tokens, vocab_size, marks).save(tokenizer_path)
     tokenizer = TextTokenizer.load(tokenizer_path)

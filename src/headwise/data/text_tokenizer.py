@@ -54,9 +54,9 @@ class TextTokenizer:
     ) -> TextTokenizer:
         """Learn a vocabulary from the text.
 
-        kind: "characters", those of the text and no other (another one becomes <unk>); "bytes",
+        kind: "characters", those of the text and no other (another one becomes <unk>); "bpe",
         byte-pair encoding over UTF-8, which has a token for every text.
-        vocab_size: most entries of kind bytes. marks: tokens that no text holds, given the first ids.
+        vocab_size: most entries of kind bpe. marks: tokens that no text holds, given the first ids.
 
         Errors: ConfigError for a vocab_size that cannot hold the 256 bytes and the marks.
         Law: decode(encode(text)) is the text, if its characters are known.

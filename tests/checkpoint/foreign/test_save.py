@@ -346,7 +346,7 @@ SPOKEN: dict[str, nn.Module] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["characters", "bytes"])
+@pytest.mark.parametrize("kind", ["characters", "bpe"])
 @pytest.mark.parametrize("layout", SPOKEN)
 def test_the_tokenizer_and_its_marks_go_along(layout: str, kind: str, tmp_path: Path) -> None:
     """Ours gives the same ids; so does AutoTokenizer, or the one that a warning names."""
@@ -380,7 +380,7 @@ def test_the_tokenizer_and_its_marks_go_along(layout: str, kind: str, tmp_path: 
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
-    tokenizer = TextTokenizer.train(["abc"], "bytes", 300)
+    tokenizer = TextTokenizer.train(["abc"], "bpe", 300)
     with pytest.raises(ConfigError) as refused:
         headwise.save(language(**GPT), tmp_path / "x", layout="gpt2", tokenizer=tokenizer)
     assert not (tmp_path / "x").exists()
