@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -136,3 +138,45 @@ def test_a_look_writes_nothing(tmp_path: Path) -> None:
     both = text_of(ids, text.tokenizer)
     assert np.array_equal(both.train.ids, ids) and np.array_equal(both.validation.ids, ids)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+IN_LITTLE_MEMORY = """
+import resource, sys
+from dataclasses import replace
+from pathlib import Path
+from headwise.config import DataConfig, ModelConfig, RunConfig, TextConfig, TrainConfig
+from headwise.train.loop import train
+
+folder = Path(sys.argv[1])
+model = ModelConfig(d_model=8, num_heads=1, d_ff=8, num_encoder_layers=0, num_decoder_layers=1, max_length=64)
+shortly = TrainConfig(max_steps=3, batch_tokens=640, warmup_steps=1, validate_every=3, samples=0)
+
+def run(name):
+    text = TextConfig(folder=str(folder), files=(f"{name}.txt",), validation_tokens=1000)
+    train(RunConfig(run=str(folder / name), model=model, data=DataConfig("text", text=text), train=shortly))
+
+run("small")  # all that a run of any size needs
+status = Path("/proc/self/status").read_text()
+used = 1024 * int(status.split("VmData:")[1].split()[0])
+resource.setrlimit(resource.RLIMIT_DATA, (used + 48_000_000, used + 48_000_000))
+run("large")
+try:
+    (folder / "large.txt").read_bytes()
+except MemoryError:
+    print("the text itself does not fit")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the limit is set as Linux counts memory")
+def test_a_text_larger_than_the_memory_trains(tmp_path: Path) -> None:
+    """Of 64 MB, with 48 MB to spare; as ids it is twice as large."""
+    line = "the cat sat on the mat, and the dog lay on the rug beside it\n" * 1000
+    (tmp_path / "small.txt").write_text(line)
+    (tmp_path / "large.txt").write_text(line * (64_000_000 // len(line)))
+    done = subprocess.run(
+        [sys.executable, "-c", IN_LITTLE_MEMORY, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip() == "the text itself does not fit"
+    assert (tmp_path / "large" / "model.safetensors").exists()

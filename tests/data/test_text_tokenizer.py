@@ -22,6 +22,7 @@ TEXTS = [
     "na\u00efve \U0001f600 \U0001f469\u200d\U0001f4bb <pad> <mask> <cls> </s>\r",
     "\u4eca\u5929\u5929\u6c14\u5f88\u597d \u2028\u00a0",
 ] * 3
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 KNOWN = sorted({character for text in TEXTS for character in text})
 
 
@@ -48,6 +49,27 @@ def in_bytes() -> TextTokenizer:
 @example("  \U0001f469\u200d\U0001f4bb  \r\n")
 def test_decoding_gives_the_text_back(tokenizer: TextTokenizer, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode([text])) == [text]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])) | st.lists(st.sampled_from(KNOWN)).map("".join))
+@example("".join(KNOWN) + "\U0010ffff<pad>")
+def test_a_long_text_has_the_same_ids(tokenizer: TextTokenizer, text: str) -> None:
+    assert tokenizer.encode_long(text).tolist() == tokenizer.encode([text])[0]
+
+
+def test_only_plain_characters_are_looked_up(characters: TextTokenizer, tmp_path: Path) -> None:
+    assert characters._id_of_character is not None
+    characters.save(tmp_path / "tokenizer.json")
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    for key, value in (
+        ("normalizer", {"type": "Lowercase"}),
+        ("pre_tokenizer", {"type": "Whitespace"}),
+        ("added_tokens", [dict(id=0, content="a", special=False, **dict.fromkeys(FLAGS, False))]),
+    ):
+        (tmp_path / "other.json").write_text(json.dumps(content | {key: value}))
+        other = TextTokenizer.load(tmp_path / "other.json")
+        assert other._id_of_character is None, key
+        assert other.encode_long("A dog").tolist() == other.encode(["A dog"])[0]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))

@@ -88,7 +88,7 @@ def first_ids(
     Errors: DataError as load_text.
     """
     piece = next(read_pieces(_paths(config, config.files)))[:characters]
-    return np.asarray(tokenizer.encode([piece])[0], dtype=np.uint32)
+    return tokenizer.encode_long(piece)
 
 
 def text_of(ids: npt.NDArray[Any], tokenizer: TextTokenizer) -> Text:

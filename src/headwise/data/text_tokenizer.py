@@ -10,8 +10,12 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
 
 # Threads would speed up large texts, but the library then complains on stderr at every later fork.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -22,6 +26,7 @@ from tokenizers import Tokenizer as LibraryTokenizer
 from headwise.errors import ConfigError, RunError
 from headwise.files import write_text_atomically
 
+_EACH = r"[\s\S]"  # any character, line ends too
 _WORD = 512  # characters without white space (or of nothing else) that pieces are learnt from at a time
 UNKNOWN, END, PADDING, CLASS, MASK = "<unk>", "<end>", "<pad>", "<cls>", "<mask>"
 # Names that public vocabularies give the same marks, the more usual first.
@@ -68,7 +73,7 @@ class TextTokenizer:
             names = [UNKNOWN, *marks, *sorted(counts)]
             vocabulary = {name: index for index, name in enumerate(names)}
             library = LibraryTokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
-            library.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+            library.pre_tokenizer = pre_tokenizers.Split(Regex(_EACH), behavior="isolated")
             library.decoder = decoders.Fuse()
             return cls(library)
         least = 256 + len(marks)
@@ -106,6 +111,30 @@ class TextTokenizer:
         """The ids of each text; framed: with the marks that the vocabulary's own template adds."""
         found = self._library.encode_batch(list(texts), add_special_tokens=framed)
         return [encoding.ids for encoding in found]
+
+    def encode_long(self, text: str) -> npt.NDArray[np.uint32]:
+        """The ids of one long text: what `encode` gives, for characters a hundred times as fast."""
+        if self._id_of_character is None:
+            return np.asarray(self.encode([text])[0], dtype=np.uint32)
+        characters = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+        return self._id_of_character[characters]
+
+    @cached_property
+    def _id_of_character(self) -> npt.NDArray[np.uint32] | None:
+        """By code point; None where tokens are more than single characters."""
+        content: dict[str, Any] = json.loads(self._library.to_str())
+        splits = cast("dict[str, Any]", content["pre_tokenizer"] or {})
+        is_plain = content["normalizer"] is None and content["post_processor"] is None
+        if not is_plain or content["added_tokens"] or splits.get("pattern") != {"Regex": _EACH}:
+            return None
+        if content["model"]["type"] != "WordLevel" or splits["behavior"] != "Isolated" or splits["invert"]:
+            return None
+        vocabulary = cast("dict[str, int]", content["model"]["vocab"])
+        ids = np.full(0x110000, vocabulary[content["model"]["unk_token"]], dtype=np.uint32)
+        for name, index in vocabulary.items():
+            if len(name) == 1:
+                ids[ord(name)] = index
+        return ids
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The text of each row of ids; marks are dropped, bytes that are no character become U+FFFD."""

@@ -100,7 +100,7 @@ class TokenFile:
         def fill(file: BinaryIO) -> None:
             nonlocal count, unknown, checksum
             for piece in pieces:
-                ids = np.asarray(tokenizer.encode([piece])[0], dtype=dtype)
+                ids = tokenizer.encode_long(piece).astype(dtype)
                 if tokenizer.unk_id is not None:
                     unknown += int((ids == tokenizer.unk_id).sum())
                 count += len(ids)
