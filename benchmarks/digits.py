@@ -19,7 +19,7 @@ from typing import cast
 
 import torch
 
-from headwise.checkpoint.run import ImageRun, load_any_run
+from headwise.checkpoint.run import ImageRun, load_run
 from headwise.cli.recipe import read_recipe
 from headwise.cli.settings import build, sections
 from headwise.config import RunConfig
@@ -39,7 +39,7 @@ def run(recipe: RunConfig, seed: int, positions: str, folder: Path) -> tuple[flo
     began = time.perf_counter()
     train(config)
     seconds = time.perf_counter() - began
-    loaded = load_any_run(config.folder)
+    loaded = load_run(config.folder)
     assert isinstance(loaded, ImageRun)
     parts = load_pictures(config.data.images, config.model.patches)
     found = [

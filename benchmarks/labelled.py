@@ -200,11 +200,11 @@ def measure(folder: Path, run: Path | None) -> None:
         )
     if run is None:
         return
-    from headwise.checkpoint.run import TextRun, load_any_run
+    from headwise.checkpoint.run import TextRun, load_run
     from headwise.decode.classify import TextNamer
     from headwise.model.text_encoder import TextClassifier
 
-    loaded = load_any_run(run)
+    loaded = load_run(run)
     assert isinstance(loaded, TextRun) and isinstance(loaded.model, TextClassifier), f"{run} names no classes"
     namer = TextNamer(loaded.model, loaded.tokenizer, loaded.config.data.labelled.max_length)
     named = [loaded.classes[found.place] if found else "" for found in namer.stream(test)]

@@ -57,8 +57,10 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["train", DATES, "--model.norm", "pst"], "--model.norm must be one of post, pre: got 'pst'"),
     (["train", DATES, "--model.tie_embeddings", "maybe"], "must be true or false: got 'maybe'"),
     (["train", DATES, "--train.threads", "x"], "--train.threads must be a whole number or null: got 'x'"),
-    (["train", DATES, "--data.dates.languages", "de"], "must be a list such as [de, zh]: got 'de'"),
-    (["train", DATES, "--data.dates.languages", "[de"], "must be a list such as [de, zh]: got '[de'"),
+    (["train", DATES, "--data.dates.languages", "xx"], "languages must be one of de, zh, fr, ja: got 'xx'"),
+    (["train", DATES, "--data.dates.languages", "{de"], "must be a list such as [a, b]: got '{de'"),
+    (["train", DATES, "--data.dates.languages", "null"], "languages must be a list such as [a, b]: got "),
+    (["train", DATES, "--data.dates.languages", "[de"], "must be a list such as [a, b]: got '[de'"),
     (
         ["train", DATES, "--data.dates.languages", "[de,xx]"],
         "languages must be one of de, zh, fr, ja: got 'xx'",

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from headwise.data.tokenizer import Tokenizer
     from headwise.decode.beam import Hypothesis, beam_search
     from headwise.decode.greedy import greedy
+    from headwise.decode.sample import generate
+    from headwise.decode.sampling import Sampling
     from headwise.decode.translate import Translation, Translator
+    from headwise.decode.writer import Writer
     from headwise.doctor.check import Finding
     from headwise.doctor.examine import examine
     from headwise.doctor.report import Report
@@ -79,6 +82,7 @@ __all__ = [
     "Run",
     "RunConfig",
     "RunError",
+    "Sampling",
     "Scores",
     "Stopped",
     "StorageError",
@@ -91,10 +95,12 @@ __all__ = [
     "TrainingError",
     "Translation",
     "Translator",
+    "Writer",
     "__version__",
     "attend",
     "beam_search",
     "examine",
+    "generate",
     "greedy",
     "load",
     "load_run",
@@ -122,7 +128,10 @@ _MODULES = {
     "data.tokenizer": ("Tokenizer",),
     "decode.beam": ("Hypothesis", "beam_search"),
     "decode.greedy": ("greedy",),
+    "decode.sample": ("generate",),
+    "decode.sampling": ("Sampling",),
     "decode.translate": ("Translation", "Translator"),
+    "decode.writer": ("Writer",),
     "doctor.check": ("Finding",),
     "doctor.examine": ("examine",),
     "doctor.report": ("Report",),

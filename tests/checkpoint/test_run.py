@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
+import headwise
 from headwise.checkpoint.run import (
     ImageRun,
     Run,
     RunFiles,
     TextRun,
-    load_any_run,
     load_run,
+    load_translator,
     open_run,
     read_classes,
     save_model,
@@ -49,7 +50,7 @@ def a_run(tmp_path: Path) -> Path:
 
 
 def test_a_run_is_loaded_ready_for_use(folder: Path) -> None:
-    run = load_run(folder)
+    run = load_translator(folder)
     assert run.config == tiny(folder)
     assert not run.model.training
     tensors, about = load_tensors(RunFiles(folder).model)
@@ -60,7 +61,7 @@ def test_a_run_is_loaded_ready_for_use(folder: Path) -> None:
 def test_a_run_from_before_fingerprints_is_loaded(folder: Path) -> None:
     path = RunFiles(folder).model
     save_tensors(path, load_tensors(path)[0], {"kind": "model", "step": 3})
-    load_run(folder)
+    load_translator(folder)
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "tokenizer.json", "model.safetensors"])
@@ -68,24 +69,24 @@ def test_what_is_missing_or_damaged_is_named(name: str, folder: Path) -> None:
     path = folder / name
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(RunError, match=name):
-        load_run(folder)
+        load_translator(folder)
     path.unlink()
     with pytest.raises(RunError, match=name):
-        load_run(folder)
+        load_translator(folder)
 
 
 def test_another_tokenizer_of_the_same_size_is_refused(folder: Path, tmp_path: Path) -> None:
     make(tmp_path / "other", "eno owt eerht")
     shutil.copy(tmp_path / "other" / "tokenizer.json", folder / "tokenizer.json")
     with pytest.raises(RunError, match=r"tokenizer\.json is not the one that .* was trained with"):
-        load_run(folder)
+        load_translator(folder)
 
 
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"no run .*nowhere"):
-        load_run(tmp_path / "nowhere")
+        load_translator(tmp_path / "nowhere")
     with pytest.raises(RunError, match="is not a run: it has no config"):
-        load_run(tmp_path)
+        load_translator(tmp_path)
 
 
 def test_another_configuration_is_refused_with_every_difference(folder: Path) -> None:
@@ -147,7 +148,7 @@ def test_a_run_is_open_once_and_free_afterwards(folder: Path) -> None:
     with open_run(tiny(folder)):
         with pytest.raises(RunError, match="is being trained by another process"), open_run(tiny(folder)):
             pass
-        load_run(folder)  # to use it is always allowed
+        load_translator(folder)  # to use it is always allowed
     with open_run(tiny(folder)):
         pass
 
@@ -165,7 +166,7 @@ def test_a_vocabulary_that_does_not_fit_is_the_runs_fault(folder: Path) -> None:
     path.write_text(path.read_text().replace("vocab_size: null", "vocab_size: 17", 1))
     assert ModelConfig().vocab_size is None
     with pytest.raises(RunError, match=r"config\.yaml does not fit .*tokenizer\.json"):
-        load_run(folder)
+        load_translator(folder)
 
 
 def test_a_mistake_before_the_first_save_may_be_corrected(tmp_path: Path) -> None:
@@ -185,7 +186,7 @@ def test_an_edited_configuration_that_the_shapes_cannot_tell_is_named(tmp_path: 
     assert "num_heads: 2" in text
     files.config.write_text(text.replace("num_heads: 2", "num_heads: 4"), encoding="utf-8")
     with pytest.raises(RunError, match=r"config\.yaml is not the one"):
-        load_run(tmp_path / "run")
+        load_translator(tmp_path / "run")
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +208,7 @@ def copies(trained: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", OTHER_KINDS)
 def test_a_run_of_any_kind_is_loaded_ready_for_use(kind: str, trained: Path) -> None:
-    run = load_any_run(trained / kind)
+    run = load_run(trained / kind)
     assert not run.model.training and run.config == tiny_kind(kind, trained / kind)
     tensors, about = load_tensors(RunFiles(trained / kind).model)
     assert all(torch.equal(p, tensors[name]) for name, p in run.model.named_parameters())
@@ -219,13 +220,16 @@ def test_a_run_of_any_kind_is_loaded_ready_for_use(kind: str, trained: Path) -> 
 
 
 def test_a_translator_is_a_run_of_any_kind_too(folder: Path) -> None:
-    assert isinstance(load_any_run(folder), Run)
+    assert isinstance(load_run(folder), Run)
+    assert headwise.load_run is load_run
+    assert isinstance(headwise.load_run(str(folder)), Run)
+    assert isinstance(load_translator(str(folder)), Run)
 
 
 @pytest.mark.parametrize("kind", OTHER_KINDS)
 def test_only_a_translator_translates(kind: str, trained: Path) -> None:
     with pytest.raises(RunError, match=r"does not translate: it was trained on data\.kind"):
-        load_run(trained / kind)
+        load_translator(trained / kind)
 
 
 @pytest.mark.parametrize("kind", ["labelled", "images"])
@@ -250,7 +254,7 @@ def test_classes_that_are_not_the_models_are_named(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(RunError, match=said):
-        load_any_run(copies / kind)
+        load_run(copies / kind)
 
 
 @pytest.mark.parametrize("kind", ["language", "masked", "labelled"])
@@ -259,13 +263,13 @@ def test_a_damaged_or_other_tokenizer_of_any_kind_is_named(kind: str, copies: Pa
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(RunError, match=r"tokenizer\.json is damaged"):
-        load_any_run(copies / kind)
+        load_run(copies / kind)
     path.write_bytes(content + b" ")
     with pytest.raises(RunError, match=r"tokenizer\.json is not the one"):
-        load_any_run(copies / kind)
+        load_run(copies / kind)
     path.unlink()
     with pytest.raises(RunError, match=r"cannot read the tokenizer .*tokenizer\.json"):
-        load_any_run(copies / kind)
+        load_run(copies / kind)
 
 
 @pytest.mark.parametrize("kind", ["labelled", "images"])
@@ -273,7 +277,7 @@ def test_a_number_of_classes_that_does_not_fit_is_the_runs_fault(kind: str, copi
     path = RunFiles(copies / kind).config
     path.write_text(path.read_text().replace("num_classes: null", "num_classes: 7", 1))
     with pytest.raises(RunError, match=r"config\.yaml does not fit .*: model\.num_classes must equal"):
-        load_any_run(copies / kind)
+        load_run(copies / kind)
 
 
 def test_classes_are_written_as_they_are_and_never_over_those_of_a_model(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def parser() -> CommandParser:
     parser.add_option("kind", Literal["oil", "ink"], "with what", "{oil,ink}")
     parser.add_option("title", str, "its name", "TEXT")
     parser.add_texts("word", "what to paint", "TEXT")
+    parser.add_option("files", tuple[str, ...], "what to look at", "LIST")
     parser.add_flag("loud", "say it")
     return parser
 
@@ -38,6 +39,10 @@ def parser() -> CommandParser:
         (["a", "--title", "null"], {"title": "null"}),
         (["a", "--title", "-x = y"], {"title": "-x = y"}),
         (["a", "--title="], {"title": ""}),
+        (["a", "--files", "notes.txt"], {"files": ("notes.txt",)}),
+        (["a", "--files", "7: b, c"], {"files": ("7: b, c",)}),
+        (["a", "--files", "[b, c.txt]"], {"files": ("b", "c.txt")}),
+        (["a", "--files=[]", "--beam", "3"], {"files": (), "beam": 3}),
         (["--word", "x", "a", "--word=null", "--word", "x"], {"word": ["x", "null", "x"]}),
     ],
 )
@@ -59,6 +64,9 @@ def test_words_in_any_order(words: list[str], found: dict[str, object], parser: 
         (["a", "--beam", "x"], "--beam must be a whole number: got 'x'"),
         (["a", "--beam", "null"], "--beam must be a whole number: got 'null'"),
         (["a", "--beam", str(2**63)], r"--beam must be a whole number below 2\*\*63"),
+        (["a", "--files", "[b"], r"--files must be a list such as \[a, b\]: got '\[b'"),
+        (["a", "--files", "null"], r"--files must be a list such as \[a, b\]: got"),
+        (["a", "--files="], r"--files must be a list such as \[a, b\]: got"),
         (["a", "--kind", "chalk"], "--kind must be one of oil, ink: got 'chalk'"),
     ],
 )

@@ -17,7 +17,7 @@ from rich.console import Console
 from sklearn import metrics
 
 from cli.commands import fail, succeed
-from headwise.checkpoint.run import ImageRun, TextRun, load_any_run
+from headwise.checkpoint.run import ImageRun, TextRun, load_run
 from headwise.cli import classify as command
 from headwise.cli import main
 from headwise.data.images import load_pictures
@@ -31,7 +31,7 @@ CUT = "headwise: warning: 1 text was cut: over 24 tokens\n"
 
 
 def text_run(run_of: RunOf) -> TextRun:
-    run = load_any_run(Path(run_of("labelled")))
+    run = load_run(Path(run_of("labelled")))
     assert isinstance(run, TextRun)
     return run
 
@@ -88,7 +88,7 @@ def test_pictures_are_named_by_lines_of_paths_or_alone(
     typed("\n".join(paths))
     output = succeed(capsys, "classify", folder)
     assert output == "".join(succeed(capsys, "classify", folder, path) for path in paths)
-    run = load_any_run(Path(folder))
+    run = load_run(Path(folder))
     assert isinstance(run, ImageRun)
     pixels = np.stack([np.asarray(Image.open(path), dtype=np.float32) / 255 for path in paths])[:, None]
     with torch.no_grad():
@@ -157,7 +157,7 @@ def test_pictures_are_measured_on_the_part_that_was_kept(
     run_of: RunOf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = run_of("images")
-    run = load_any_run(Path(folder))
+    run = load_run(Path(folder))
     assert isinstance(run, ImageRun)
     test = load_pictures(run.config.data.images, run.config.model.patches).test
     with torch.no_grad():
@@ -191,18 +191,24 @@ def test_examples_that_do_not_fit_are_one_line(
             "text,label\nx,prime\n",
             "must be one that the run has learnt: got prime; it has even, odd",
         ),
-        ("b.csv", "text,class\nx,odd\n", "line 2 has no 'label'"),
+        (
+            "b.csv",
+            "text,class\nx,odd\n",
+            "line 2 has no 'label': it has 'text', 'class'; the run expects the columns 'text' and 'label': "
+            "rename those of the file",
+        ),
         ("c.txt", "text,label\nx,odd\n", "c.txt must be .csv, .tsv or .jsonl"),
     ):
         (tmp_path / name).write_text(content)
         assert said in fail(capsys, "classify", folder, "--evaluate", str(tmp_path / name))
-    assert "cannot read none.csv" in fail(capsys, "classify", folder, "--evaluate", "none.csv")
+    error = fail(capsys, "classify", folder, "--evaluate", "none.csv")
+    assert "cannot read none.csv: No such file or directory; name a .csv, .tsv or .jsonl file" in error
 
 
 def test_pictures_of_other_classes_are_refused(
     run_of: RunOf, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = load_any_run(Path(run_of("images")))
+    run = load_run(Path(run_of("images")))
     assert isinstance(run, ImageRun)
     source = Path(run.config.data.images.source)
     before = source.read_bytes()
@@ -218,7 +224,7 @@ def test_it_is_told_when_the_kept_part_may_have_been_learnt(
     run_of: RunOf, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Other pictures are drawn apart otherwise."""
-    run = load_any_run(Path(run_of("images")))
+    run = load_run(Path(run_of("images")))
     assert isinstance(run, ImageRun)
     source = Path(run.config.data.images.source)
     before = source.read_bytes()

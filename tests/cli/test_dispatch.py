@@ -19,6 +19,7 @@ DATES = str(Path(__file__).resolve().parents[2] / "recipes" / "dates.yaml")
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == main(["--help"]) == main(["-h"]) == 0
     output = capsys.readouterr().out
+    assert "translate, continue a text, name classes" in output
     for name in dispatch.COMMANDS:
         assert f"\n  {name} " in output
         assert main([name, "--help"]) == 0

@@ -134,7 +134,7 @@ def test_a_fault_in_a_recipe_is_named(text: str | bytes, said: str, tmp_path: Pa
         ("run:\n", "run must be text: got null"),
         (
             "data: {dates: {languages: de}}\n",
-            "data.dates.languages must be a list such as [de, zh]: got 'de'",
+            "data.dates.languages must be a list such as [a, b]: got 'de'",
         ),
         ("train: {beta1: .nan}\n", "beta1 must be"),
         ("train: {max_steps: {a: b}}\n", "train.max_steps must be a whole number: got {'a': 'b'}"),

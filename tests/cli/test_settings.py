@@ -57,7 +57,7 @@ def test_what_cannot_work_together_is_refused_by_the_configuration() -> None:
         (bool, "true or false"),
         (str, "text"),
         (Literal["post", "pre"], "one of post, pre"),
-        (tuple[str, ...], "a list such as [de, zh]"),
+        (tuple[str, ...], "a list such as [a, b]"),
         (int | None, "a whole number or null"),
     ],
 )

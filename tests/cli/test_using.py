@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headwise.checkpoint.run import load_run
+from headwise.checkpoint.run import load_translator
 from headwise.cli.arguments import CommandParser
 from headwise.cli.using import BEAM, add_decoding, check_decoding, check_run, make_translator, warn
 from headwise.errors import ConfigError, RunError
@@ -55,7 +55,7 @@ def test_what_can_be_no_run_is_told(run: str, tmp_path: Path) -> None:
 
 
 def test_the_translator_has_the_options(run: str) -> None:
-    loaded = load_run(Path(run))
+    loaded = load_translator(Path(run))
     text = "<de> May 3, 2011"
     best = make_translator(loaded, {"beam": 3, "max_length": 4, "length_penalty": 0.0}).n_best([text], 3)[0]
     assert len({found.text for found in best}) > 1
@@ -66,7 +66,7 @@ def test_the_translator_has_the_options(run: str) -> None:
 
 
 def test_a_length_penalty_that_does_nothing_is_told_of(run: str, capsys: pytest.CaptureFixture[str]) -> None:
-    loaded = load_run(Path(run))
+    loaded = load_translator(Path(run))
     for given in (
         {"beam": 1},
         {"length_penalty": 0.3},

@@ -103,6 +103,16 @@ def test_any_settings_build_or_are_refused_in_one_line(kind: type) -> None:
         ("ModelConfig(d_ff='64')", "d_ff must be a whole number: got '64'"),
         ("ModelConfig(dropout='0.1')", "dropout must be a number: got '0.1'"),
         ("ModelConfig(attention_bias=1)", "attention_bias must be True or False: got 1"),
+        ("ModelConfig(positions='rotary', rotary=None)", "rotary must be a RotaryConfig: got None"),
+        ("ModelConfig(patches=None)", "patches must be a PatchConfig: got None"),
+        ("ModelConfig(rotary={'base': 5})", "rotary must be a RotaryConfig: got {'base': 5}"),
+        ("RunConfig(train=None)", "train must be a TrainConfig: got None"),
+        ("RunConfig(run=None)", "run must be text: got None"),
+        (
+            "TextConfig(files='input.txt')",
+            "files must be a tuple of texts, such as ('a', 'b'): got 'input.txt'",
+        ),
+        ("TextConfig(files=(1,))", "files must be a tuple of texts, such as ('a', 'b'): got (1,)"),
         ("TrainConfig(learning_rate=None, clip_norm=None)", "clip_norm must be a number: got None"),
     ],
 )
@@ -128,6 +138,7 @@ def test_a_whole_number_of_another_library_is_one() -> None:
         (lambda: at_least(2, first=math.inf), "first must be at least 2: got inf"),
         (lambda: probability(rate=1), "rate must be at least 0 and below 1: got 1; 0 turns it off"),
         (lambda: one_of("kind", "c", ("a", "b")), "kind must be one of a, b: got 'c'"),
+        (lambda: one_of("kind", "c" * 99, ("a",)), f"kind must be one of a: got '{'c' * 56}..."),
     ],
 )
 def test_each_rule_refuses_in_its_words(rule: typing.Callable[[], None], message: str) -> None:

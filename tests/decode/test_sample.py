@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +16,7 @@ from headwise.config import ModelConfig
 from headwise.decode import sample
 from headwise.decode.sample import generate, next_tokens
 from headwise.decode.sampling import Sampling
-from headwise.errors import ConfigError
+from headwise.errors import ConfigError, DataError
 from headwise.model.language_model import LanguageModel
 
 # logits in steps that no sum of probabilities comes near to
@@ -248,3 +251,46 @@ def test_no_prompts_no_answers_and_what_cannot_be_is_refused() -> None:
         generate(model, [[1]], 0)
     with pytest.raises(ConfigError, match="every prompt must have at least one token: got an empty one"):
         generate(model, [[1], []], 3)
+    for prompts, got in (([[1], [2, 11]], "got 11 in"), ([[1], [-1]], "got -1 in")):
+        with pytest.raises(DataError, match=rf"model's vocabulary, 0 to 10: {got} prompts\[1\]; encode"):
+            generate(model, prompts, 3)
+
+
+def test_prompts_may_be_tensors() -> None:
+    model, sampling = model_of(), GREEDY
+    expected = generate(model, [[3, 1, 4], [1, 5, 9]], 5, sampling)
+    assert generate(model, torch.tensor([[3, 1, 4], [1, 5, 9]]), 5, sampling) == expected
+    assert generate(model, [torch.tensor([3, 1, 4]), [1, 5, 9]], 5, sampling) == expected
+    assert generate(model, torch.empty(0, 4, dtype=torch.long), 5) == []
+    with pytest.raises(ConfigError, match=r"must have at least one token: got an empty one, prompts\[0\]"):
+        generate(model, torch.empty(2, 0, dtype=torch.long), 5)
+
+
+PROMPTS_THAT_ARE_NONE = {
+    "[3, 1]": "got 3 as prompts[0]; a prompt alone is [prompt]",
+    "torch.tensor([3, 1])": "got 3 as prompts[0]; a prompt alone is [prompt]",
+    "torch.tensor(3)": "got 3 as prompts; a prompt alone is [prompt]",
+    "'text'": "got 'text' as prompts; a prompt alone is [prompt], and a text is for Writer",
+    "['text']": "got 'text' as prompts[0]; a prompt alone is [prompt], and a text is for Writer",
+    "[[1.0]]": "rows of whole numbers: got 1.0 in prompts[0]; encode",
+    "[['a']]": "rows of whole numbers: got 'a' in prompts[0]; encode",
+    "torch.tensor([[[1]]])": "rows of whole numbers: got [1] in prompts[0]; encode",
+    "torch.tensor([[True]])": "rows of whole numbers: got True in prompts[0]; encode",
+}
+
+
+def test_prompts_that_are_no_rows_of_ids_are_refused() -> None:
+    """In a process without the checks of the tests, which would refuse them first."""
+    code = (
+        "import headwise, torch\n"
+        "model = headwise.LanguageModel(headwise.ModelConfig(\n"
+        "    num_encoder_layers=0, num_decoder_layers=1, d_model=8, num_heads=2, vocab_size=9))\n"
+        f"for prompts in ({', '.join(PROMPTS_THAT_ARE_NONE)}):\n"
+        "    try: headwise.generate(model, prompts, 2)\n"
+        "    except headwise.ConfigError as error: print(error)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lines = result.stdout.splitlines()
+    assert len(lines) == len(PROMPTS_THAT_ARE_NONE)
+    for line, said in zip(lines, PROMPTS_THAT_ARE_NONE.values(), strict=True):
+        assert line.startswith("prompts must be rows of ") and said in line

@@ -19,7 +19,7 @@ from rich.console import Console
 from torch import Tensor
 
 from headwise.checkpoint import build
-from headwise.checkpoint.run import RunFiles, load_run
+from headwise.checkpoint.run import RunFiles, load_translator
 from headwise.checkpoint.weights import load_tensors
 from headwise.config import RunConfig
 from headwise.data.tokenizer import Tokenizer
@@ -73,7 +73,7 @@ def test_a_number_that_is_not_finite_names_the_step_and_keeps_what_was_good(
     with pytest.raises(TrainingError, match=said):
         train(tiny(folder, max_steps=9), silent())
     assert load_tensors(RunFiles(folder).model)[1]["step"] == 3
-    assert all(p.isfinite().all() for p in load_run(folder).model.parameters())
+    assert all(p.isfinite().all() for p in load_translator(folder).model.parameters())
     tensors, about = load_tensors(RunFiles(folder).training)
     assert about["progress"]["step"] == (3 if (where, step) == ("weights", 4) else 4)
     assert all(tensor.isfinite().all() for tensor in tensors.values())

@@ -10,7 +10,7 @@ import torch
 from sklearn import metrics
 from torch.nn import functional as F
 
-from headwise.checkpoint.run import RunFiles, load_any_run
+from headwise.checkpoint.run import RunFiles, load_run
 from headwise.errors import DataError, RunError
 from headwise.evaluate.classes import ClassScores
 from headwise.train.labelled import ClassValidation, TextClassification
@@ -86,7 +86,7 @@ def test_the_classes_of_a_trained_run_are_never_replaced(tmp_path: Path) -> None
         train(config, silent())
     path.write_text(content, encoding="utf-8")
     train(config, silent())
-    load_any_run(tmp_path / "run")
+    load_run(tmp_path / "run")
 
 
 def test_what_was_not_learnt_yet_may_be_corrected(tmp_path: Path) -> None:

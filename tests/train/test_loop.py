@@ -17,7 +17,7 @@ from rich.console import Console
 from torch import Tensor
 from torch.nn import functional as F
 
-from headwise.checkpoint.run import RunFiles, load_run, open_run
+from headwise.checkpoint.run import RunFiles, load_translator, open_run
 from headwise.checkpoint.weights import load_tensors
 from headwise.config import RunConfig
 from headwise.train import loop, translation
@@ -131,7 +131,7 @@ def test_the_best_weights_are_the_models(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(loop, "save_state", keep)
     train(tiny(tmp_path / "run", validate_every=2, average_last=1, max_steps=6), silent())
-    model = load_run(tmp_path / "run").model
+    model = load_translator(tmp_path / "run").model
     assert model.output.weight.detach().numpy().tobytes() == seen[4]
     assert len(set(seen.values())) == 3
 

@@ -118,12 +118,12 @@ class ImageRun:
     classes: tuple[str, ...]
 
 
-def load_run(folder: Path) -> Run:
+def load_translator(folder: str | Path) -> Run:
     """The translator of a run, in evaluation mode.
 
     Errors: RunError naming what is missing, damaged or foreign, and for a run that does not translate.
     """
-    run = load_any_run(folder)
+    run = load_run(folder)
     if not isinstance(run, Run):
         raise RunError(
             f"{folder} does not translate: it was trained on data.kind {run.config.data.kind}; name a run of "
@@ -132,13 +132,13 @@ def load_run(folder: Path) -> Run:
     return run
 
 
-def load_any_run(folder: Path) -> Run | TextRun | ImageRun:
+def load_run(folder: str | Path) -> Run | TextRun | ImageRun:
     """The model of a run of any kind, in evaluation mode.
 
     Errors: RunError naming what is missing, damaged or foreign.
     """
-    files = RunFiles(folder)
-    check_run_folder(folder)
+    files = RunFiles(Path(folder))
+    check_run_folder(files.folder)
     config = read_config(files.config)
     if not files.model.exists():
         raise RunError(f"{files.model} is missing: the run has not validated yet; start headwise train again")

@@ -120,6 +120,8 @@ class CommandParser:
     def parse(self, arguments: Sequence[str]) -> dict[str, Any]:
         """What the arguments say, by name or path: options only where given, places, flags and texts always.
 
+        A list of texts may be given as one word: notes.txt is [notes.txt].
+
         Errors: ConfigError for anything that the command does not take.
         """
         given, placed = self._scan(arguments)
@@ -129,7 +131,13 @@ class CommandParser:
             words = [f"--{name}={value}" for name, value in values.items()]
             return self._parser.parse_args(words, defaults=False)
 
-        return placed | self._converted(given, "--", convert)
+        alone: dict[str, Any] = {
+            name: (value,)
+            for name, value in given.items()
+            if _takes_texts(self._hints[name]) and _is_word(value)
+        }
+        others = {name: value for name, value in given.items() if name not in alone}
+        return placed | alone | self._converted(others, "--", convert)
 
     def check(self, values: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Values by path, from a recipe, each brought to its type.
@@ -253,6 +261,15 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _takes_text(hint: Any) -> bool:
     return hint is str or (str in get_args(hint) and get_origin(hint) is not tuple)
+
+
+def _takes_texts(hint: Any) -> bool:
+    return get_origin(hint) is tuple and get_args(hint)[0] is str
+
+
+def _is_word(text: str) -> bool:
+    """Whether a text is a value by itself, not the YAML of a list, of a mapping, or of nothing."""
+    return text.strip() not in ("", "~", "null", "Null", "NULL") and text.lstrip()[0] not in "[{\"'"
 
 
 def _bounded(name: str) -> str:

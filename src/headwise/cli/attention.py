@@ -43,11 +43,11 @@ def attention(arguments: Sequence[str]) -> int:
     from headwise.see.fonts import require_matplotlib
 
     require_matplotlib("headwise attention")
-    from headwise.checkpoint.run import load_run
+    from headwise.checkpoint.run import load_translator
     from headwise.see.maps import draw_attention
     from headwise.see.reading import read_sentence
 
-    run = load_run(folder)
+    run = load_translator(folder)
     reading = read_sentence(run.model, run.tokenizer, given["source"])
     seen = {"cross": reading.cross, "encoder": reading.encoder, "decoder": reading.decoder}[kind]
     title = f"{TITLES[kind]}: {given['source']}"

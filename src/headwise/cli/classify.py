@@ -67,9 +67,9 @@ def _check(given: dict[str, Any]) -> None:
 
 
 def _load(folder: Path) -> TextRun | ImageRun:
-    from headwise.checkpoint.run import ImageRun, TextRun, load_any_run
+    from headwise.checkpoint.run import ImageRun, TextRun, load_run
 
-    run = load_any_run(folder)
+    run = load_run(folder)
     if isinstance(run, ImageRun) or (isinstance(run, TextRun) and run.classes):
         return run
     raise RunError(
@@ -154,7 +154,8 @@ def _of_texts(run: TextRun, path: Path) -> ClassScores:
     from headwise.evaluate.classes import ClassScores
 
     columns = run.config.data.labelled
-    examples = read_labelled(path, columns.text, columns.label)
+    remedy = f"the run expects the columns {columns.text!r} and {columns.label!r}: rename those of the file"
+    examples = read_labelled(path, columns.text, columns.label, remedy)
     place = {name: index for index, name in enumerate(run.classes)}
     strange = sorted(set(examples.labels) - set(place))
     if strange:

@@ -47,13 +47,13 @@ def demo(arguments: Sequence[str]) -> int:
     if kind != "dates":
         raise ConfigError(f"the demo is about dates: got data.kind={kind}; headwise train takes other text")
     config = configure(parser, find_recipe("dates.yaml"), given)
-    from headwise.checkpoint.run import load_run
+    from headwise.checkpoint.run import load_translator
     from headwise.data.corpus import load_corpus
     from headwise.train.loop import train
 
     _say("Training on dates, times, numbers, money and percentages; Ctrl-C stops, the same command goes on.")
     train(config)
-    run = load_run(config.folder)
+    run = load_translator(config.folder)
     test = load_corpus(config.data).test
     assert test is not None, "the dates corpus comes with its test set"
     _say(f"Translating {len(test.source):,} test sentences; their values are in no training sentence.")

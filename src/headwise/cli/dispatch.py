@@ -36,7 +36,7 @@ COMMANDS = {
 HELP = f"""\
 usage: headwise COMMAND ...
 
-The Transformer of Attention Is All You Need, from text to translation.
+The Transformer of Attention Is All You Need: train it, translate, continue a text, name classes.
 
 commands:
 {chr(10).join(f"  {name:<11}{what}" for name, what in COMMANDS.items())}

@@ -37,13 +37,13 @@ def evaluate(arguments: Sequence[str]) -> int:
     if "output" in given:
         check_output(given["output"])
     sources, references = read_aligned(Path(given["source"]), Path(given["target"]))
-    from headwise.checkpoint.run import load_run
+    from headwise.checkpoint.run import load_translator
     from headwise.cli.progress import tracked
     from headwise.evaluate.score import check_tokenizer, score
 
     tokenize = given.get("tokenize", "13a")
     check_tokenizer(tokenize)  # before the work, not after it
-    stream = make_translator(load_run(folder), given).stream(sources)
+    stream = make_translator(load_translator(folder), given).stream(sources)
     hypotheses = list(tracked(stream, len(sources), "translating"))
     if "output" in given:
         write_lines(given["output"], hypotheses)

@@ -103,11 +103,11 @@ def _checked(given: dict[str, Any]) -> tuple[int, int, Sampling]:
 
 
 def _writer(folder: Path) -> Writer:
-    from headwise.checkpoint.run import TextRun, load_any_run
+    from headwise.checkpoint.run import TextRun, load_run
     from headwise.decode.writer import Writer
     from headwise.model.language_model import LanguageModel
 
-    run = load_any_run(folder)
+    run = load_run(folder)
     if not isinstance(run, TextRun) or not isinstance(run.model, LanguageModel):
         raise RunError(
             f"{folder} does not continue text: it was trained on data.kind {run.config.data.kind} with "

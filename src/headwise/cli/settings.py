@@ -81,7 +81,7 @@ def expected(hint: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(str, arguments))}"
     if origin is tuple:
-        return "a list such as [de, zh]"
+        return "a list such as [a, b]"
     some = [expected(argument) for argument in arguments if argument is not NoneType]
     return " or ".join([*some, "null"]) if NoneType in arguments else str(getattr(hint, "__name__", hint))
 

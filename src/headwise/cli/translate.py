@@ -33,9 +33,9 @@ def translate(arguments: Sequence[str]) -> int:
     check_run(folder)
     window = {"window": 1} if is_terminal(given["input"]) else {}  # a person wants each answer at once
     with lines_of(given["input"]) as lines:
-        from headwise.checkpoint.run import load_run
+        from headwise.checkpoint.run import load_translator
 
-        translator = make_translator(load_run(folder), given)
+        translator = make_translator(load_translator(folder), given)
         if n_best is None:
             out = translator.stream(lines, **window)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 from pathlib import Path
+from typing import cast
 
 from headwise.errors import ConfigError
 
@@ -37,6 +38,15 @@ def check_types(config: object) -> None:
             is_right, expected = hasattr(value, "__float__") and not is_bool, "a number"
         elif kind == "bool":
             is_right, expected = is_bool, "True or False"
+        elif kind == "str":
+            is_right, expected = isinstance(value, str), "text"
+        elif kind.startswith("tuple["):  # all hold texts; a text by itself would be taken letter by letter
+            is_right = isinstance(value, tuple) and all(
+                isinstance(part, str) for part in cast("tuple[object, ...]", value)
+            )
+            expected = "a tuple of texts, such as ('a', 'b')"
+        elif isinstance(item.default_factory, type):  # a section
+            is_right, expected = isinstance(value, item.default_factory), f"a {kind}"
         else:
             continue
         require(is_right, f"{item.name} must be {expected}: got {value!r}")
@@ -50,7 +60,9 @@ def probability(**values: float) -> None:
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Refuse a word that is not one of those allowed."""
-    require(value in allowed, f"{name} must be one of {', '.join(allowed)}: got {value!r}")
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+    require(value in allowed, f"{name} must be one of {', '.join(allowed)}: got {shown}")
 
 
 def expanded(name: str) -> Path:

@@ -16,6 +16,7 @@ from headwise.data.parallel import stream_lines
 from headwise.errors import DataError
 
 _LONGEST = 1_000_000  # characters of one field
+_REMEDY = "name the columns with data.labelled.text and data.labelled.label"
 
 
 @dataclass(frozen=True)
@@ -33,15 +34,16 @@ class Labelled:
         return Labelled([self.texts[row] for row in rows], [self.labels[row] for row in rows])
 
 
-def read_labelled(path: Path, text: str, label: str) -> Labelled:
+def read_labelled(path: Path, text: str, label: str, remedy: str = _REMEDY) -> Labelled:
     """Every example of a file, by the names of its columns or keys.
 
     Numbers and true or false are classes too, as they are written.
+    remedy: what to do where the file has no such column.
 
     Errors: DataError naming the file and the line for what cannot be read, a column that is missing or
     there twice, an empty text or class, and a kind of file that its name does not tell.
     """
-    with stream_lines(path) as lines:
+    with stream_lines(path, "a .csv, .tsv or .jsonl file, plain or .gz") as lines:
         kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
         match kind:
             case "csv":
@@ -56,7 +58,7 @@ def read_labelled(path: Path, text: str, label: str) -> Labelled:
                 )
         found = Labelled([], [])
         for line, row in rows:
-            values = [_value(row, name, path, line) for name in (text, label)]
+            values = [_value(row, name, path, line, remedy) for name in (text, label)]
             found.texts.append(values[0])
             found.labels.append(values[1])
     if not found.texts:
@@ -187,13 +189,10 @@ def _objects(lines: Iterator[str], path: Path) -> Iterator[tuple[int, dict[str, 
         yield number, cast("dict[str, Any]", row)
 
 
-def _value(row: dict[str, Any], name: str, path: Path, line: int) -> str:
+def _value(row: dict[str, Any], name: str, path: Path, line: int, remedy: str) -> str:
     if name not in row:
         names = ", ".join(map(_brief, list(row)[:8])) or "nothing"
-        raise DataError(
-            f"{path}: line {line} has no {name!r}: it has {names}; name the columns "
-            "with data.labelled.text and data.labelled.label"
-        )
+        raise DataError(f"{path}: line {line} has no {name!r}: it has {names}; {remedy}")
     value = row[name]
     if isinstance(value, bool):
         value = json.dumps(value)

@@ -16,6 +16,7 @@ from headwise.errors import DataError
 MAX_CHARACTERS = 10_000
 # Bytes. One line without an end may not fill the memory.
 LONGEST_LINE = 1_000_000
+_TEXT = "a text file, plain or .gz"
 _GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 
@@ -78,13 +79,15 @@ def read_lines(path: Path) -> list[str]:
 
 
 @contextmanager
-def stream_lines(path: Path) -> Generator[Iterator[str]]:
+def stream_lines(path: Path, wanted: str = _TEXT) -> Generator[Iterator[str]]:
     """The lines of a text file, read as they are asked for; gzip is told by its content, not by the name.
+
+    wanted: what a message asks for where the file cannot be opened.
 
     Errors: DataError naming the file when it is missing, a directory or not readable; while reading,
     for a damaged gzip and as decoded_lines.
     """
-    with _opened(path) as file:
+    with _opened(path, wanted) as file:
         yield decoded_lines(file.readline, str(path))
 
 
@@ -126,13 +129,13 @@ def stream_text(path: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[BinaryIO]:
+def _opened(path: Path, wanted: str = _TEXT) -> Generator[BinaryIO]:
     """The bytes of a file, unpacked."""
     try:
         file = path.open("rb")
     except (OSError, ValueError) as error:  # ValueError: a name with a NUL
         reason = getattr(error, "strerror", None) or str(error)
-        raise DataError(f"cannot read {path}: {reason}; name a text file, plain or .gz") from error
+        raise DataError(f"cannot read {path}: {reason}; name {wanted}") from error
     with file:
         is_packed = file.peek(2)[:2] == _GZIP_MAGIC
         yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_packed else file

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import index
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from headwise.decode.rules import evaluating, to_lists
 from headwise.decode.sampling import Sampling
-from headwise.errors import ConfigError
+from headwise.errors import ConfigError, DataError
 from headwise.model.cache import TextCache
 from headwise.model.language_model import LanguageModel
 
@@ -60,7 +62,7 @@ def _kept(probability: Tensor, kept: Tensor) -> Tensor:
 
 def generate(
     model: LanguageModel,
-    prompts: Sequence[Sequence[int]],
+    prompts: Sequence[Sequence[int] | Tensor] | Tensor,
     max_new_tokens: int,
     sampling: Sampling | None = None,
     *,
@@ -71,33 +73,34 @@ def generate(
 ) -> list[list[int]]:
     """Continue each prompt; all of them at once, padded in front.
 
-    prompts: token ids, at least one each. max_new_tokens: most tokens to write for each.
+    prompts: token ids, at least one each: lists of numbers, tensors [T], or one tensor [B, T].
+    max_new_tokens: most tokens to write for each.
     end_ids: a row that writes one of them has ended; it is not part of the answer.
     forbidden_ids: never written, such as padding.
     on_tokens: told of each step's (row, token) pairs; answers for each whether that row goes on.
     A row of max_length tokens goes on from the later half of them; all rows are then read anew.
     Returns the new ids of each row.
 
-    Errors: ConfigError for no new tokens, or a prompt without tokens.
+    Errors: ConfigError for no new tokens, a prompt without tokens, or prompts that are no rows of ids;
+    DataError for an id that the vocabulary does not have.
     Law: greedy rows do not depend on their neighbours; the same seed gives the same text.
     """
     sampling = sampling or Sampling()
     if max_new_tokens < 1:
         raise ConfigError(f"max_new_tokens must be at least 1: got {max_new_tokens}; 200 is usual")
-    if not all(prompts):
-        raise ConfigError("every prompt must have at least one token: got an empty one; give it a begin mark")
-    if not prompts:
+    texts = _rows_of_ids(prompts, model.config.vocab_size)
+    if not texts:
         return []
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
-    written: list[list[int]] = [[] for _ in prompts]
-    rows: list[int] = list(range(len(prompts)))
-    read = [_Context(prompt, model.config.max_length) for prompt in prompts]  # of each row that goes on
+    written: list[list[int]] = [[] for _ in texts]
+    rows: list[int] = list(range(len(texts)))
+    read = [_Context(prompt, model.config.max_length) for prompt in texts]  # of each row that goes on
     with evaluating(model):
         cache, logits = _start(model, read)
         seen = torch.zeros_like(logits, dtype=torch.bool)  # [B, V]
-        for row, prompt in enumerate(prompts):
-            seen[row, list(prompt)] = True
+        for row, prompt in enumerate(texts):
+            seen[row, prompt] = True
         for step in range(max_new_tokens):
             if forbidden_ids:
                 logits[:, list(forbidden_ids)] = -torch.inf
@@ -126,6 +129,53 @@ def generate(
             else:
                 logits = model.step(newest[:, None], cache)
     return written
+
+
+def _rows_of_ids(
+    prompts: Sequence[Sequence[int] | Tensor] | Tensor, vocab_size: int | None
+) -> list[list[int]]:
+    """Each prompt as a list of numbers of the vocabulary."""
+    rows = [_items(row, f"prompts[{place}]") for place, row in enumerate(_items(prompts, "prompts"))]
+    return [[_id(value, place, vocab_size) for value in row] for place, row in enumerate(rows)]
+
+
+def _items(value: object, name: str) -> list[Any]:
+    """What stands in a row, at least one thing in each prompt; a single number or a text is no row."""
+    if isinstance(value, Tensor):
+        value = to_lists(value)
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise ConfigError(
+            f"prompts must be rows of ids, such as [[5, 7], [4]], or a tensor [B, T]: got {_brief(value)} as "
+            f"{name}; a prompt alone is [prompt], and a text is for Writer"
+        )
+    items = list(cast("Iterable[Any]", value))
+    if not items and name != "prompts":
+        raise ConfigError(
+            f"every prompt must have at least one token: got an empty one, {name}; give it a begin mark"
+        )
+    return items
+
+
+def _id(value: Any, place: int, vocab_size: int | None) -> int:
+    try:
+        token = index(value)
+    except TypeError:
+        token = None
+    if token is None or isinstance(value, bool):
+        raise ConfigError(
+            f"prompts must be rows of whole numbers: got {_brief(value)} in prompts[{place}]; encode the "
+            "text with the model's tokenizer, or use Writer"
+        )
+    if vocab_size is not None and not 0 <= token < vocab_size:
+        raise DataError(
+            f"every id must lie in the model's vocabulary, 0 to {vocab_size - 1}: got {token} in "
+            f"prompts[{place}]; encode the text with the model's own tokenizer"
+        )
+    return token
+
+
+def _brief(value: object) -> str:
+    return " ".join(repr(value).split())[:60]
 
 
 class _Context:

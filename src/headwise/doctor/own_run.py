@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headwise.checkpoint.run import ImageRun, Run, RunFiles, TextRun, load_any_run
+from headwise.checkpoint.run import ImageRun, Run, RunFiles, TextRun, load_run
 from headwise.data.corpus import encode_pairs, load_corpus
 from headwise.data.text import first_ids, text_of
 from headwise.doctor.subject import Subject
@@ -48,7 +48,7 @@ def read_run(folder: Path) -> ReadRun:
             f"{folder} is a public checkpoint: headwise doctor examines its own runs alone; load the model "
             "with headwise.load, or with its own library, and call headwise.examine(model, inputs)"
         )
-    run = load_any_run(folder)
+    run = load_run(folder)
     if not isinstance(run, Run):
         return _read_other(folder, run)
     notes: tuple[str, ...] = ()

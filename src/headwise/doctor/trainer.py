@@ -68,6 +68,32 @@ class Trainer(Runner):
         value = self.subject.loss(output, _beside(goal, output))
         return value.mean() if isinstance(value, Tensor) and value.dim() else value
 
+    def loss_with(self, scores: Tensor) -> Tensor:
+        """The user's loss if the model's output on the user's batch had these scores."""
+        output = self.given.output
+        known = logits_of(output)
+        return self.loss(_each_tensor(output, lambda held: scores if held is known else held.detach()))
+
+    def loss_range(self) -> tuple[float, float]:
+        """The user's loss of scores that are all zero, and the lowest that free scores come to.
+
+        With smoothed labels the lowest is far above 0. No weights take part: the scores are learnt.
+        """
+        given = logits_of(self.given.output)
+        if given is None or not given.is_floating_point():
+            raise NotApplicable("the output has no scores")
+        scores = torch.zeros_like(given).requires_grad_()
+        optimizer, losses = torch.optim.Adam([scores], lr=0.2), list[float]()
+        with torch.enable_grad():
+            for _ in range(100):
+                loss = self.loss_with(scores)
+                losses.append(float(loss.detach()))
+                if not math.isfinite(losses[-1]) or not loss.requires_grad:
+                    break
+                (scores.grad,) = torch.autograd.grad(loss, scores)
+                optimizer.step()  # pyright: ignore[reportUnknownMemberType]
+        return losses[0], min(losses)
+
     @cached_property
     def stop(self) -> Stop | None:
         """Where the first step of the user's training stops with an exception; None where it does not.

@@ -702,6 +702,15 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     assert refusal(Path("gpt2")).startswith("no directory gpt2")  # a path is never a name
     assert refusal("a\0b") == "cannot read 'a\\x00b': embedded null byte; name a checkpoint's directory"
     assert refusal("n" * 5000).startswith("cannot read 'nnn")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").touch()
+    assert refusal(run) == (
+        f"{run} is a run that headwise train made: expected a checkpoint with config.json; "
+        "read a run with headwise.load_run"
+    )
+    (run / "config.json").write_text("{}")  # both: it is a checkpoint
+    assert "model_type must be one of" in refusal(run)
 
 
 @pytest.mark.parametrize("architecture", sorted({c.layout: c.architecture for c in CASES}.values()))

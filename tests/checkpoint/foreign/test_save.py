@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -312,6 +314,20 @@ def test_an_unknown_layout_and_a_model_of_another_kind_are_refused(tmp_path: Pat
     assert refusal(translator(), tmp_path / "x", "bert").startswith(
         "the bert layout holds a MaskedLanguageModel or TextClassifier or TextEncoder: got a EncoderDecoder; "
         "layouts for that: bart, marian, t5"
+    )
+
+
+def test_a_run_in_place_of_its_model_is_refused() -> None:
+    """In a process without the checks of the tests, which would refuse it first."""
+    code = (
+        "import headwise, torch, types\n"
+        "run = types.SimpleNamespace(model=torch.nn.Linear(1, 1))\n"
+        "try: headwise.save(run, 'nowhere', layout='gpt2')\n"
+        "except headwise.ConfigError as error: print(error)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == (
+        "save takes a model, or what load gave: got a SimpleNamespace; pass its model: run.model\n"
     )
 
 

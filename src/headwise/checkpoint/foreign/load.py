@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -168,6 +169,11 @@ def _folder(path: str | Path) -> Path:
         raise RunError(f"no directory {path}: expected a checkpoint's, or a name on the hub (gpt2, org/name)")
     if not folder.is_dir():
         raise RunError(f"{path} is a file: expected a directory with config.json and model.safetensors")
+    if not os.path.lexists(folder / CONFIG) and os.path.isfile(folder / "config.yaml"):
+        raise RunError(
+            f"{folder} is a run that headwise train made: expected a checkpoint with {CONFIG}; "
+            "read a run with headwise.load_run"
+        )
     return folder
 
 

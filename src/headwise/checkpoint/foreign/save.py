@@ -39,10 +39,12 @@ def save(
     tokenizer: in a form in which transformers' AutoTokenizer gives the same ids; a warning says where it
         cannot.
     Other files of the directory stay.
-    Errors: ConfigError with every setting and every tensor that the layout cannot express, and for a
-    tokenizer with more tokens than the model has; StorageError as write_atomically.
+    Errors: ConfigError with every setting and every tensor that the layout cannot express, for a run in
+    place of its model, and for a tokenizer with more tokens than the model has; StorageError as
+    write_atomically.
     Law: `load` gives the model back, and transformers' from_pretrained one with the same logits.
     """
+    _refuse_runs(model)
     given = model if isinstance(model, Pretrained) else Pretrained(model, None, layout)
     model, tokenizer = given.model, tokenizer or given.tokenizer
     chosen = _chosen(layout, model)
@@ -85,6 +87,14 @@ def save(
                 stacklevel=2,
             )
     _write(folder / CONFIG, settings)
+
+
+def _refuse_runs(model: object) -> None:
+    """What `load_run` gives is no model, but has one."""
+    if not isinstance(model, nn.Module | Pretrained) and isinstance(getattr(model, "model", None), nn.Module):
+        raise ConfigError(
+            f"save takes a model, or what load gave: got a {type(model).__name__}; pass its model: run.model"
+        )
 
 
 def _write(path: Path, content: Mapping[str, object]) -> None:

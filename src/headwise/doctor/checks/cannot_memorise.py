@@ -21,6 +21,7 @@ from headwise.doctor.weights import named
 # Healthy models lose 20 to 90 % of the first loss in the short rehearsal. What lost less than half is given
 # a long one, without dropout: there they end below 0.2 of it (0.45 leaves room for label smoothing to 0.3).
 QUICK, LEAST, FLOOR = 0.5, 0.08, 0.45
+NEAR = 0.9  # of the way from scores that know nothing to the best
 
 
 @check(
@@ -46,6 +47,9 @@ def cannot_memorise(probe: Probe) -> Iterator[Found | Tried]:
     if not stuck and not noisy:
         yield Tried(f"{len(patient.losses) - 1} steps on one batch took {patient.fell:.0%} off the loss")
         return
+    if stuck and _knows(probe, patient.end):
+        yield Tried(f"the loss ends at {patient.end:.2f}, near the lowest that any scores come to")
+        return
     if _contradicts_itself(probe):
         raise NotApplicable("rows of the batch that are the same have different targets")
     place, words = _dropout(probe) if noisy else (_squeeze(probe), "")
@@ -70,6 +74,15 @@ def _is_flat(course: Course) -> bool:
     late = sum(course.losses[-quarter:]) / quarter
     before = sum(course.losses[-2 * quarter : -quarter]) / quarter
     return late > 0.97 * before
+
+
+def _knows(probe: Probe, loss: float) -> bool:
+    """Is it near the lowest that free scores reach, seen from scores that know nothing?
+
+    Labels smoothed by 0.1 leave 0.5 of ten classes: a model that has learnt them begins and stays there.
+    """
+    nothing, lowest = probe.loss_range()
+    return nothing - loss > NEAR * (nothing - lowest) > 0
 
 
 def _contradicts_itself(probe: Probe) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
+from headwise.doctor.adapt import logits_of
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, Tried, check
-from headwise.doctor.losses import first_of, loss_lines, mean_cross_entropy
+from headwise.doctor.losses import first_of, loss_lines, mean_cross_entropy, uniform_loss
 from headwise.doctor.probe import Probe
 
 LOW, HIGH = 0.2, 5.0
@@ -28,6 +31,11 @@ def loss_scaled_wrong(probe: Probe) -> Iterator[Found | Tried]:
     if LOW <= ratio <= HIGH:
         yield Tried(f"the loss is {loss:.3g}, the mean cross-entropy of its {count} labels {mean:.3g}")
         return
+    if _is_mean_of_equal_scores(probe):  # smoothed labels cost most where the model is sure
+        yield Tried(
+            f"of equal scores the loss is their mean cross-entropy; of these it is {ratio:.3g} times it"
+        )
+        return
     place, others = first_of(loss_lines(probe)[::-1])
     meaning = {count: "the number of labels", 1 / count: "one over the number of labels"}
     near = next((words for number, words in meaning.items() if abs(ratio / number - 1) < 0.02), "")
@@ -37,3 +45,11 @@ def loss_scaled_wrong(probe: Probe) -> Iterator[Found | Tried]:
         at=place,
         related=tuple(related(others, "takes part in the loss", place)),
     )
+
+
+def _is_mean_of_equal_scores(probe: Probe) -> bool:
+    scores = logits_of(probe.given.output)
+    if scores is None or not scores.is_floating_point():
+        return False
+    loss = float(probe.loss_with(torch.zeros_like(scores)))
+    return LOW <= loss / uniform_loss(scores.shape[-1]) <= HIGH
