@@ -15,13 +15,11 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import torch
 
 from headwise.checkpoint.run import ImageRun, load_run
-from headwise.cli.recipe import read_recipe
-from headwise.cli.settings import build, sections
+from headwise.cli.train import config_of
 from headwise.config import RunConfig
 from headwise.data.images import load_pictures
 from headwise.train.images import measure
@@ -54,7 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=5)
     seeds = parser.parse_args().seeds
-    recipe = cast(RunConfig, build(read_recipe(RECIPE, sections())))
+    recipe = config_of(RECIPE)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     for positions in (recipe.model.positions, "none"):
         tests: list[float] = []

@@ -27,14 +27,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headwise.checkpoint.run import RunFiles
-from headwise.cli.recipe import read_recipe
-from headwise.cli.settings import build, sections
+from headwise.cli.train import config_of
 from headwise.config import RunConfig
 from headwise.train.optim import make_optimizer, set_learning_rate
 from headwise.train.schedule import learning_rate
@@ -171,7 +170,7 @@ def main() -> None:
     parser.add_argument("--train", action="store_true", help="train in full")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    recipe = cast(RunConfig, build(read_recipe(RECIPE, sections())))
+    recipe = config_of(RECIPE)
     recipe = replace(
         recipe, data=replace(recipe.data, text=replace(recipe.data.text, folder=str(given.folder)))
     )

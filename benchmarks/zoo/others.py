@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from headwise import EncoderDecoder, ModelConfig
 from headwise.checkpoint.build import build_model
-from headwise.cli.recipe import read_recipe
-from headwise.cli.settings import build, sections
+from headwise.cli.train import config_of
 from headwise.doctor.subject import Subject
 from zoo import batches
 from zoo.batches import CLASSES, FEED_FORWARD, HEADS, LAYERS, LENGTHS, MAX_LENGTH, PAD, VOCAB, WIDTH
@@ -254,7 +253,7 @@ def recipe(path: Path) -> Callable[[], Subject]:
 
     def make() -> Subject:
         torch.manual_seed(0)
-        config = build(read_recipe(path, sections()))
+        config = config_of(path)
         kind, name = config.data.kind, f"recipe {path.stem}"
         words = {} if kind == "images" else {"vocab_size": VOCAB, "pad_id": PAD}
         model = build_model(replace(config, model=replace(config.model, num_classes=CLASSES, **words)))

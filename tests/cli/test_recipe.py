@@ -13,7 +13,7 @@ from headwise.cli import main
 from headwise.cli.arguments import CommandParser
 from headwise.cli.recipe import find_recipe, read_recipe, write_recipe
 from headwise.cli.settings import sections
-from headwise.cli.train import configure
+from headwise.cli.train import config_of, configure
 from headwise.config import DataConfig, DatesConfig, ModelConfig, ParallelConfig, RunConfig, TrainConfig
 from headwise.errors import ConfigError
 
@@ -179,7 +179,7 @@ def test_the_recipes_that_come_along_are_sound(name: str, capsys: pytest.Capture
 
 
 def test_the_multi30k_recipe_has_the_published_size(capsys: pytest.CaptureFixture[str]) -> None:
-    config = configure(PARSER, ROOT / "recipes/multi30k.yaml", {})
+    config = config_of(ROOT / "recipes/multi30k.yaml")
     model = config.model
     assert (model.num_encoder_layers, model.num_decoder_layers, model.d_model) == (4, 4, 128)
     assert (model.num_heads, model.d_ff, model.dropout) == (4, 256, 0.3)

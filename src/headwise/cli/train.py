@@ -59,6 +59,13 @@ def configure(parser: CommandParser, recipe: Path, given: dict[str, Any]) -> Run
     return config
 
 
+def config_of(recipe: Path) -> RunConfig:
+    """A recipe as it stands. Errors: ConfigError as configure."""
+    parser = CommandParser("train", "RECIPE", "")
+    parser.add_settings(sections())
+    return configure(parser, recipe, {})
+
+
 def without_effect(config: RunConfig, values: Mapping[str, Any]) -> list[str]:
     """One line for each reason why some of the values, by path, do nothing.
 
