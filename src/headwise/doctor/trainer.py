@@ -70,9 +70,12 @@ class Trainer(Runner):
 
     def loss_with(self, scores: Tensor) -> Tensor:
         """The user's loss if the model's output on the user's batch had these scores."""
-        output = self.given.output
-        known = logits_of(output)
-        return self.loss(_each_tensor(output, lambda held: scores if held is known else held.detach()))
+        known = logits_of(self.given.output)
+
+        def changed(held: Tensor) -> Tensor:  # a loss may write to them
+            return scores.clone() if held is known else held.clone()
+
+        return self.loss(_each_tensor(self.given.output, changed))
 
     def loss_range(self) -> tuple[float, float]:
         """The user's loss of scores that are all zero, and the lowest that free scores come to.

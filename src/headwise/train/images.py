@@ -19,11 +19,11 @@ from headwise.data.images import Pictures, load_pictures
 from headwise.decode.rules import evaluating, to_lists
 from headwise.evaluate.classes import ClassScores
 from headwise.model.vision import ImageClassifier
-from headwise.train.labelled import ClassValidation, shown_classes
-from headwise.train.task import Shown, Task
+from headwise.train.labelled import Classification, ClassValidation, shown_classes
+from headwise.train.task import Shown
 
 
-class ImageClassification(Task):
+class ImageClassification(Classification):
     """The class of each picture; the test part is never looked at here."""
 
     unit = "pictures"
@@ -62,16 +62,6 @@ class ImageClassification(Task):
         images = torch.as_tensor(self.data.train.images[rows])  # [B, channels, height, width]
         labels = torch.as_tensor(self.data.train.labels[rows])
         return moved(images, self.config.data.images), labels
-
-    def targets(self, batch: tuple[Tensor, Tensor]) -> int:
-        """One a picture."""
-        return len(batch[1])
-
-    def loss(self, batch: tuple[Tensor, Tensor], divisor: float) -> Tensor:
-        """Smoothed cross-entropy of the classes."""
-        smoothing = self.config.train.label_smoothing
-        total = F.cross_entropy(self.forward(batch[0]), batch[1], label_smoothing=smoothing, reduction="sum")
-        return total / divisor
 
     def validate(self) -> ClassValidation:
         """Loss, accuracy and F1 of the validation part."""

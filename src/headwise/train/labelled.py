@@ -62,7 +62,23 @@ class Examples:
     classes: list[int]
 
 
-class TextClassification(Task):
+class Classification(Task):
+    """What learning classes is, whatever they are classes of; a batch holds the inputs and their classes."""
+
+    config: RunConfig
+
+    def targets(self, batch: tuple[Tensor, Tensor]) -> int:
+        """One a row."""
+        return len(batch[1])
+
+    def loss(self, batch: tuple[Tensor, Tensor], divisor: float) -> Tensor:
+        """Smoothed cross-entropy of the classes."""
+        smoothing = self.config.train.label_smoothing
+        total = F.cross_entropy(self.forward(batch[0]), batch[1], label_smoothing=smoothing, reduction="sum")
+        return total / divisor
+
+
+class TextClassification(Classification):
     """The class of each text."""
 
     unit = "texts"
@@ -116,16 +132,6 @@ class TextClassification(Task):
     def batch(self, rows: npt.NDArray[np.int64]) -> tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]:
         """Ids and classes of training texts."""
         return self._tensors(self.train, rows)
-
-    def targets(self, batch: tuple[Tensor, Tensor]) -> int:
-        """One a text."""
-        return len(batch[1])
-
-    def loss(self, batch: tuple[Tensor, Tensor], divisor: float) -> Tensor:
-        """Smoothed cross-entropy of the classes."""
-        smoothing = self.config.train.label_smoothing
-        total = F.cross_entropy(self.forward(batch[0]), batch[1], label_smoothing=smoothing, reduction="sum")
-        return total / divisor
 
     def validate(self) -> ClassValidation:
         """Loss, accuracy and F1 of the held-out texts."""

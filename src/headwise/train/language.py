@@ -57,8 +57,8 @@ class TextValidation:
         return self.loss
 
 
-class LanguageModelling(Task):
-    """The next token of a text, at every position of every window."""
+class TextTask(Task):
+    """What learning from windows of a text is, whatever is asked of them."""
 
     def __init__(self, config: RunConfig, data: Text) -> None:
         self.config, self.data = config, data
@@ -67,18 +67,11 @@ class LanguageModelling(Task):
         self.windows = Windows(data.train.ids, length, rows, config.train.seed, "training text")
         self.held_out = Windows(data.validation.ids, length, rows, 0, "validation text")
 
-    def make_model(self) -> LanguageModel:
-        """A decoder-only model; no token of a window is padding."""
-        self.model = cast(LanguageModel, build_model(self.config, self.data.tokenizer))
-        self.forward = self.model.hidden
-        return self.model
-
     def summary(self) -> str:
         """How much text."""
-        train, batches = self.data.train, self.epoch(0)
         return (
-            f"vocabulary {self.data.tokenizer.vocab_size:,}, {len(train):,} training tokens in "
-            f"{len(batches):,} batches an epoch, {len(self.data.validation):,} validation tokens"
+            f"vocabulary {self.data.tokenizer.vocab_size:,}, {len(self.data.train):,} training tokens in "
+            f"{len(self.epoch(0)):,} batches an epoch, {len(self.data.validation):,} validation tokens"
         )
 
     def fingerprint(self) -> str:
@@ -88,6 +81,16 @@ class LanguageModelling(Task):
     def epoch(self, number: int) -> Sequence[npt.NDArray[np.int64]]:
         """Batches of windows, by their starts."""
         return self.windows.epoch(number)
+
+
+class LanguageModelling(TextTask):
+    """The next token of a text, at every position of every window."""
+
+    def make_model(self) -> LanguageModel:
+        """A decoder-only model; no token of a window is padding."""
+        self.model = cast(LanguageModel, build_model(self.config, self.data.tokenizer))
+        self.forward = self.model.hidden
+        return self.model
 
     def batch(self, rows: npt.NDArray[np.int64]) -> Int[Tensor, "B tokens"]:
         """Windows with the token after each."""

@@ -21,7 +21,8 @@ from headwise.data.windows import Windows
 from headwise.decode.rules import evaluating
 from headwise.errors import DataError
 from headwise.model.text_encoder import MaskedLanguageModel
-from headwise.train.task import Shown, Task, Watch
+from headwise.train.language import TextTask
+from headwise.train.task import Shown, Watch
 
 NOT_ASKED = -100  # the label of a position that is not to be guessed
 
@@ -77,42 +78,23 @@ def hide_tokens(
     return shown, torch.where(chosen, ids, NOT_ASKED)
 
 
-class MaskedLanguageModelling(Task):
+class MaskedLanguageModelling(TextTask):
     """The hidden tokens of a text, at every window."""
 
     def __init__(self, config: RunConfig, data: Text) -> None:
-        self.config, self.data = config, data
+        super().__init__(config, data)
         tokenizer = data.tokenizer
         if tokenizer.mask_id is None:
             raise DataError("the vocabulary has no token for what is hidden: expected <mask>; train it anew")
         self.mask_id = tokenizer.mask_id
         marks = {tokenizer.pad_id, tokenizer.begin_id, tokenizer.end_id, self.mask_id, tokenizer.unk_id}
         self.others = torch.tensor([i for i in range(tokenizer.vocab_size) if i not in marks])
-        length = config.data.text.window
-        rows = config.train.batch_tokens // length
-        self.windows = Windows(data.train.ids, length, rows, config.train.seed, "training text")
-        self.held_out = Windows(data.validation.ids, length, rows, 0, "validation text")
 
     def make_model(self) -> MaskedLanguageModel:
         """An encoder-only model."""
         self.model = cast(MaskedLanguageModel, build_model(self.config, self.data.tokenizer))
         self.forward = self.model.body.forward
         return self.model
-
-    def summary(self) -> str:
-        """How much text."""
-        return (
-            f"vocabulary {self.data.tokenizer.vocab_size:,}, {len(self.data.train):,} training tokens in "
-            f"{len(self.epoch(0)):,} batches an epoch, {len(self.data.validation):,} validation tokens"
-        )
-
-    def fingerprint(self) -> str:
-        """Of the text and the tokenizer."""
-        return self.data.sha256[:16]
-
-    def epoch(self, number: int) -> Sequence[npt.NDArray[np.int64]]:
-        """Batches of windows, by their starts."""
-        return self.windows.epoch(number)
 
     def batch(self, rows: npt.NDArray[np.int64]) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
         """Windows with tokens hidden, anew each time, and those tokens."""
