@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from headwise.config.rules import at_least, check_types, one_of, probability, require
+from headwise.errors import ConfigError
 
 POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
 SCALINGS = ("none", "linear", "ntk", "yarn", "llama3")
@@ -306,6 +307,15 @@ class ModelConfig:
     def ties_output(self) -> bool:
         """tie_output, or tie_embeddings where it was left out."""
         return self.tie_embeddings if self.tie_output is None else self.tie_output
+
+    @property
+    def classes_told_apart(self) -> int:
+        """num_classes, which a classifier needs. Errors: ConfigError where it was left out."""
+        if self.num_classes is None:
+            raise ConfigError(
+                "num_classes must be set to build a classifier: got None; use the data's number of classes"
+            )
+        return self.num_classes
 
     def with_vocabulary(self, vocab_size: int, pad_id: int | None) -> ModelConfig:
         """The same model for the given tokenizer; a vocab_size that was set and differs is refused."""

@@ -131,7 +131,7 @@ class TextClassifier(nn.Module):
         self.pool = nn.Linear(config.d_model, config.d_model)
         self.bend = torch.tanh if config.pooling_activation == "tanh" else F.relu
         self.dropout = Dropout(config.dropout)
-        self.output = nn.Linear(config.d_model, _classes(config))
+        self.output = nn.Linear(config.d_model, config.classes_told_apart)
         initialise(self, config)
 
     def forward(
@@ -151,11 +151,3 @@ class TextClassifier(nn.Module):
         else:  # the first that is no padding
             whole = hidden[torch.arange(len(hidden), device=ids.device), keep.int().argmax(1)]  # [B, D]
         return self.output(self.dropout(self.bend(self.pool(whole))))  # [B, C]
-
-
-def _classes(config: ModelConfig) -> int:
-    if config.num_classes is None:
-        raise ConfigError(
-            "num_classes must be set to build a classifier: got None; use the data's number of classes"
-        )
-    return config.num_classes

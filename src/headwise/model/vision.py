@@ -27,15 +27,11 @@ class ImageClassifier(nn.Module):
                 f"{config.num_encoder_layers}, num_decoder_layers={config.num_decoder_layers}; "
                 "set num_decoder_layers=0 and num_encoder_layers to 1 or more"
             )
-        if config.num_classes is None:
-            raise ConfigError(
-                "num_classes must be set to build a classifier: got None; use the data's number of classes"
-            )
         self.config = config
         self.embedding = PatchEmbedding(config)
         self.encoder = Encoder(config)
         self.dropout = Dropout(config.dropout)
-        self.output = nn.Linear(config.d_model, config.num_classes)
+        self.output = nn.Linear(config.d_model, config.classes_told_apart)
         initialise(self, config)
 
     def forward(
