@@ -17,22 +17,23 @@ ROOT = Path(__file__).resolve().parent.parent
 # Who may import whom, inside headwise. The most specific row speaks; without a row nothing may be
 # imported. Nobody has `cli` in its row but `__main__`, nobody `lab` but the command line and itself,
 # and in the doctor only `probe` may know a model of ours.
-BASE = {"config", "errors", "files", "shapes"}
+BASE = {"config", "errors", "files", "pages", "shapes"}
 MAY_IMPORT: dict[str, set[str]] = {
-    "__init__": {"config", "checkpoint", "data", "decode", "doctor", "errors", "evaluate", "model"},
+    "__init__": {"config", "checkpoint", "data", "decode", "doctor", "errors", "evaluate", "model", "see"},
     "__main__": {"cli"},
     "errors": set(),
     "shapes": set(),
     "config": {"config", "errors"},
     "files": {"errors"},
+    "pages": set(),
     "recipe_text": {"config", "errors"},
     "model": {"config", "errors", "shapes", "model"},
     "data": BASE | {"data"},
     "decode": {"config", "errors", "shapes", "model", "data", "decode"},
     "checkpoint": BASE | {"recipe_text", "model", "data", "checkpoint"},
     "evaluate": BASE | {"model", "data", "decode", "checkpoint", "evaluate"},
-    "see": BASE | {"model", "data", "decode", "checkpoint", "see"},
-    "train": BASE | {"model", "data", "decode", "checkpoint", "evaluate", "train"},
+    "see": BASE | {"model", "data", "decode", "checkpoint", "doctor", "see"},
+    "train": BASE | {"model", "data", "decode", "checkpoint", "evaluate", "see", "train"},
     "doctor.probe": BASE | {"model", "doctor"},
     "doctor.machine": BASE | {"__version__", "doctor"},
     "doctor.own_run": BASE | {"checkpoint", "data", "train", "doctor"},

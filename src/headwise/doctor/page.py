@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections.abc import Sequence
 from html import escape
@@ -14,6 +13,7 @@ from headwise.doctor.page_style import CSS
 from headwise.doctor.picture import svg
 from headwise.doctor.places import excerpt, place, visible, visible_lines
 from headwise.doctor.text import counted, shown, summary
+from headwise.pages import document
 
 if TYPE_CHECKING:
     from headwise.doctor.report import Report
@@ -21,16 +21,7 @@ if TYPE_CHECKING:
 
 def to_html(report: Report) -> str:
     """The whole page. Its policy forbids scripts and every load, and allows this one style sheet."""
-    digest = base64.b64encode(hashlib.sha256(CSS.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>headwise doctor: {_text(report.target)}</title>\n"
-        f'<style>{CSS}</style>\n</head>\n<body class="hw-page">\n{_main(report)}</body>\n</html>\n'
-    )
+    return document(f"headwise doctor: {visible(report.target)}", CSS, _main(report))
 
 
 def fragment(report: Report) -> str:
