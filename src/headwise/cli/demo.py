@@ -116,7 +116,7 @@ def _draw(run: Run, test: Pairs, config: RunConfig) -> None:
         notice = draw_attention(
             seen.maps, seen.read, seen.reading, folder / "attention.png", title, seen.axes
         )
-        draw_positions(64, config.model.d_model, folder / "positions.png")
+        draw_positions(config.model, 64).save(folder / "positions.png")
     except MissingExtra as error:
         print(f"no pictures: {error}")
         return
