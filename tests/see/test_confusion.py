@@ -45,6 +45,8 @@ def test_counts_shares_names_axes_and_caption(tmp_path: Path, figures: list[Figu
     said = [text.get_text() for text in figure.texts]
     assert said[0] == "1,246 examples: accuracy 99.5%"
     assert said[1].startswith("named") and said[2].endswith("true")
+    caption = said[3].replace("\n", " ")
+    assert caption.endswith("Most often mistaken: cat for a $5 $dog, 3 times.") and "diagonal" in caption
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
