@@ -47,9 +47,11 @@ def draw_curves(run: str | Path | Iterable[Mapping[str, Any]], title: str = "") 
             _line(losses, validation, 1, "validation", "o")
             step, loss = min(validation, key=lambda point: point[1])
             losses.axvline(step, color=SOFT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
+            is_late = step > (validation[0][0] + validation[-1][0]) / 2
             losses.annotate(
-                f"best {loss:.4g}", (step, loss), (6, 8), textcoords="offset points", color=SOFT, fontsize=9
-            )
+                f"best {loss:.4g}", (step, loss), (-6 if is_late else 6, 8), textcoords="offset points",
+                ha="right" if is_late else "left", color=SOFT, fontsize=9,
+            )  # fmt: skip
         losses.set_title(title or "Training")
         losses.set_ylabel("loss (nats a target)")
         losses.legend()
