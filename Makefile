@@ -1,7 +1,7 @@
 # Three words to know: make demo, make test, make check. Each makes .venv first, once.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix install clean
+.PHONY: help demo test check docs fix install clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,6 +26,9 @@ check: $(STAMP)  ## format, lint, types, fast tests
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(PYTEST) -m "not slow"
 
+docs: $(STAMP)  ## the documentation site, in build/site; no network is needed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 fix: $(STAMP)  ## rewrite what ruff can: lint, then format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -33,7 +36,7 @@ fix: $(STAMP)  ## rewrite what ruff can: lint, then format
 install: $(STAMP)  ## only make .venv
 
 clean:  ## remove .venv and caches; runs stay
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Again only when what to install changes. A half-made .venv (an interrupted install) is made anew.
@@ -51,5 +54,5 @@ $(STAMP): pyproject.toml constraints.txt
 		echo "making $(VENV) with $$($$found --version)"; \
 		$$found -m venv --clear $(VENV); \
 	fi
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[test,check]'
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[test,check,docs]'
 	@touch $@
