@@ -245,13 +245,30 @@ def walk_vision() -> None:
     ImageClassifier(shape)(torch.randn(SIZES["B"], 3, 6, 8))
 
 
-@walk("see.positions", "T D")
-def walk_picture_of_positions() -> None:
+@walk("see.masks", "B H Tq Tk")
+def walk_picture_of_a_mask() -> None:
     pytest.importorskip("matplotlib")
-    from headwise.see.positions import draw_positions
+    from headwise.see.masks import draw_mask
 
-    with tempfile.TemporaryDirectory() as folder:
-        draw_positions(SIZES["T"], SIZES["D"], Path(folder) / "positions.png")
+    draw_mask(vectors("B", "H", "Tq", "Tk") > 0)
+
+
+@walk("see.order", "T H")
+def walk_order() -> None:
+    from headwise.model.language_model import LanguageModel
+    from headwise.see.order import order_of
+
+    for positions in ("rotary", "alibi"):
+        order_of(config(positions=positions), SIZES["T"])
+    order_of(LanguageModel(config(num_encoder_layers=0, positions="relative")), SIZES["T"])
+
+
+@walk("see.similarity", "T D")
+def walk_similarity() -> None:
+    from headwise.see.order import Order
+    from headwise.see.similarity import similarity_by_distance
+
+    similarity_by_distance(Order("table", table=vectors("T", "D")))
 
 
 @walk("see.reading", "")

@@ -80,6 +80,19 @@ def test_of_several_wrong_values_the_wrong_one_is_named(parser: CommandParser) -
         parser.parse(["a", "--beam", "3", "--title", "t", "--kind", "x"])
 
 
+def test_a_short_name_stands_for_the_long_one(
+    parser: CommandParser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser.add_option("output", str, "where to", "FILE", short="o")
+    for words in (["-o", "x.png"], ["-o=x.png"], ["--output", "x.png"]):
+        assert parser.parse(["a", *words])["output"] == "x.png"
+    with pytest.raises(ConfigError, match="--output needs a value: expected text"):
+        parser.parse(["a", "-o"])
+    with pytest.raises(ConfigError, match="unknown option -p"):
+        parser.parse(["a", "-p", "x.png"])
+    assert parser.answers_help(["-h"]) and "-o FILE, --output FILE" in capsys.readouterr().out
+
+
 def test_a_required_option_is_asked_for(parser: CommandParser) -> None:
     parser.add_option("size", int, "how large", "N", is_required=True)
     with pytest.raises(ConfigError, match="WHAT and --size must be given"):

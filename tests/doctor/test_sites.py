@@ -10,7 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headwise.doctor.sites import Site, attention_sites, factor_before, is_product, softmaxes, upstream
+from headwise.doctor.sites import (
+    Site,
+    attention_sites,
+    factor_before,
+    is_product,
+    softmaxes,
+    unread,
+    upstream,
+)
 from headwise.doctor.trace import Recording, recording
 
 B, T, H, DH = 2, 5, 3, 4
@@ -489,6 +497,32 @@ def test_other_softmaxes_are_no_sites(kind: type[nn.Module], x: Tensor) -> None:
 def test_pooling_by_a_learned_query_is_a_site_without_a_query_from_the_input(x: Tensor) -> None:
     sites, _, _ = sites_of(Pooling(), x)
     assert [site.q_value.sources for site in sites] == [0] and sites[0].shape == (B, 1, T)
+
+
+class Latents(nn.Module):
+    """Learnt vectors ask, through a projection of their own or as they are."""
+
+    def __init__(self, is_projected: bool) -> None:
+        super().__init__()
+        self.latents, self.is_projected = nn.Parameter(torch.randn(3, D).double()), is_projected
+        self.q, self.k = nn.Linear(D, D).double(), nn.Linear(D, D).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = self.q(self.latents) if self.is_projected else self.latents
+        return (q @ self.k(x).mT).softmax(-1) @ x
+
+
+def test_queries_that_are_learnt_are_sites_where_they_are_asked_for(x: Tensor) -> None:
+    sites, _, record = sites_of(Latents(is_projected=True), x)
+    assert sites == [] and unread(record, sites)
+    (site,) = attention_sites(record, with_learned=True)
+    assert site.shape == (B, 3, T) and site.q_value.sources == 0 and site.k_value.sources
+    assert unread(record, [site]) == []
+    # a layer of weights, normalised over the tokens, is none
+    _, _, record = sites_of(Latents(is_projected=False), x)
+    assert attention_sites(record, with_learned=True) == []
+    for kind in (Router, Readout):
+        assert attention_sites(sites_of(kind(), x)[2], with_learned=True) == []
 
 
 def test_a_sum_of_exponentials_that_is_no_softmax_is_none(x: Tensor) -> None:

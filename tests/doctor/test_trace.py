@@ -275,6 +275,28 @@ def test_fused_kernels_show_their_products() -> None:
         assert not torch.backends.mha.get_fastpath_enabled()
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
+def test_flex_attention_shows_its_products() -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def flex(x: Tensor) -> Tensor:
+        heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
+        return flex_attention(heads, heads, heads, score_mod=lambda s, b, h, i, j: s + 0.1 * (i - j))  # type: ignore[return-value]
+
+    model, x = nn.Linear(8, 8), torch.randn(2, 5, 8)
+    with torch.compiler.set_stance("force_eager"), torch.no_grad():
+        plain = flex(model(x))
+        with recording(model, [x]) as record:
+            out = flex(model(x))
+    names = [op.name for op in record.ops]
+    assert names.count("bmm") == 2 and names.count("_safe_softmax") == 1 and "matmul" not in names
+    assert torch.allclose(out, plain, atol=1e-6)
+    lines = {
+        op.place.file for op in record.ops if op.name in {"bmm", "_safe_softmax"} and op.place is not None
+    }
+    assert lines == {__file__}
+
+
 @pytest.mark.parametrize(
     ("compute", "name", "numbers"),
     [

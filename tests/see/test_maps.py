@@ -5,37 +5,46 @@ from __future__ import annotations
 import struct
 import sys
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from headwise.errors import ConfigError, StorageError
+from headwise.see.drawing import Drawing
 from headwise.see.maps import draw_attention
-from headwise.see.positions import draw_positions
+from headwise.see.stacks import Layer, Stack, StackKind
 
-SOURCE = ["<zh>", "\u2581Friday", ",", "\u2581", "$", "5", "<eos>"]
-TARGET = ["5", "\u5e74", "$$", "<eos>"]
-
-
-def some_maps(num_layers: int = 2, num_heads: int = 3, shape: tuple[int, int] = (4, 7)) -> list[Tensor]:
-    return [torch.randn(num_heads, *shape).softmax(-1) for _ in range(num_layers)]
+SOURCE = ("<zh>", "\u2581Friday", ",", "\u2581", "$", "5", "<eos>")
+TARGET = ("5", "\u5e74", "$$", "<eos>")
 
 
-@pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """Every figure that is saved."""
-    seen: list[Figure] = []
-    save = Figure.savefig
+def some(
+    num_layers: int = 2,
+    num_heads: int = 3,
+    queries: tuple[str, ...] = TARGET,
+    keys: tuple[str, ...] = SOURCE,
+    kind: StackKind = "cross",
+    hidden: int = 0,
+) -> Stack:
+    """Random weights; the last `hidden` keys are masked."""
+    keep = torch.ones(1, len(queries), len(keys), dtype=torch.bool)
+    keep[..., len(keys) - hidden :] = False
+    scores = torch.randn(num_layers, num_heads, len(queries), len(keys))
+    layers = tuple(Layer("", each.masked_fill(~keep, -torch.inf).softmax(-1), keep) for each in scores)
+    return Stack(kind, layers, queries, keys, ("source: read", "target: written"))
 
-    def keep(figure: Figure, *args: Any, **kwargs: Any) -> None:
-        seen.append(figure)
-        save(figure, *args, **kwargs)
 
-    monkeypatch.setattr(Figure, "savefig", keep)
-    return seen
+def panels(drawing: Drawing) -> dict[str, Axes]:
+    """The panels by the first line of their titles."""
+    found = {axes.get_title(loc="left"): axes for axes in drawing.figure.axes}
+    return {title.splitlines()[0]: axes for title, axes in found.items() if title}
+
+
+def said(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.texts]
 
 
 def size_of(path: Path) -> tuple[int, int]:
@@ -44,76 +53,133 @@ def size_of(path: Path) -> tuple[int, int]:
     return struct.unpack(">II", content[16:24])
 
 
-def test_every_layer_and_head_is_drawn_with_its_weights(tmp_path: Path, figures: list[Figure]) -> None:
-    maps = some_maps()
-    draw_attention(maps, SOURCE, TARGET, tmp_path / "a.png")
-    panels = {axes.get_title(): axes for axes in figures[0].axes if axes.get_title()}
-    assert list(panels) == [f"layer {layer} head {head}" for layer in (1, 2) for head in (1, 2, 3)]
+def test_every_layer_and_head_is_drawn_with_its_weights() -> None:
+    stack = some()
+    drawn = panels(draw_attention([stack], "t"))
+    assert list(drawn) == [f"layer {layer} head {head}" for layer in (1, 2) for head in (1, 2, 3)]
     for layer in (0, 1):
         for head in (0, 1, 2):
-            image = panels[f"layer {layer + 1} head {head + 1}"].images[0]
-            assert torch.equal(torch.tensor(image.get_array()), maps[layer][head])
+            image = drawn[f"layer {layer + 1} head {head + 1}"].images[0]
+            assert np.array_equal(np.asarray(image.get_array()), stack.layers[layer].weights[head].numpy())
             assert image.get_clim() == (0, 1)
 
 
-def test_tokens_are_named_on_the_outer_panels_alone(tmp_path: Path, figures: list[Figure]) -> None:
-    draw_attention(some_maps(), SOURCE, TARGET, tmp_path / "a.png")
-    panels = {axes.get_title(): axes for axes in figures[0].axes}
+def test_masked_cells_are_not_zero_weights() -> None:
+    stack = some(hidden=3)
+    stack.layers[0].weights[0, 0] = torch.tensor([1.0, 0, 0, 0, 0, 0, 0])
+    drawing = draw_attention([stack], "t")
+    for axes in panels(drawing).values():
+        shown = axes.images[0].get_array()
+        assert isinstance(shown, np.ma.MaskedArray)
+        assert np.array_equal(np.ma.getmaskarray(shown), np.arange(7)[None].repeat(4, 0) >= 4)
+        assert axes.patch.get_hatch() and axes.images[0].cmap(np.ma.masked)[3] == 0, (
+            "the ground shows through"
+        )
+    assert "Hatched: masked" in drawing.caption
+    assert "Hatched" not in draw_attention([some()], "t").caption
+
+
+def test_each_head_may_have_a_mask_of_its_own() -> None:
+    keep = torch.stack([torch.ones(2, 2, dtype=torch.bool), torch.eye(2, dtype=torch.bool)])
+    stack = Stack(
+        "self", (Layer("", torch.eye(2).expand(2, 2, 2), keep),), ("a", "b"), ("a", "b"), ("r", "q")
+    )
+    masks = [
+        np.ma.getmaskarray(axes.images[0].get_array())
+        for axes in panels(draw_attention([stack], "t")).values()
+    ]
+    assert [mask.tolist() for mask in masks] == [[[False] * 2] * 2, [[False, True], [True, False]]]
+
+
+def test_entropy_and_collapse_stand_in_the_titles() -> None:
+    stack = some(num_layers=1, queries=SOURCE, kind="self")
+    stack.layers[0].weights[0] = 1 / 7
+    stack.layers[0].weights[1] = torch.eye(7)
+    stack.layers[0].weights[2] = torch.nan
+    titles = [axes.get_title(loc="left") for axes in panels(draw_attention([stack], "t")).values()]
+    assert titles == ["layer 1 head 1\n100 % uniform", "layer 1 head 2\n0 % one-hot", "layer 1 head 3\nNaN"]
+
+
+def test_tokens_are_named_on_the_outer_panels_alone() -> None:
+    drawn = panels(draw_attention([some()], "t"))
 
     def names(panel: str, side: str) -> list[str]:
-        axis = getattr(panels[panel], f"{side}axis")
+        axis = getattr(drawn[panel], f"{side}axis")
         return [label.get_text() for label in axis.get_ticklabels()]
 
-    drawn = ["<zh>", "_Friday", ",", "_", "$", "5", "<eos>"]
-    assert names("layer 2 head 1", "x") == names("layer 2 head 3", "x") == drawn
+    shown = ["<zh>", "_Friday", ",", "_", "$", "5", "<eos>"]
+    assert names("layer 2 head 1", "x") == names("layer 2 head 3", "x") == shown
     assert names("layer 1 head 1", "x") == [] and names("layer 1 head 2", "y") == []
     left = names("layer 1 head 1", "y")
     assert left == names("layer 2 head 1", "y")
     assert left[0] == "5" and left[1] in ("\u5e74", "U+5E74") and left[2:] == ["$$", "<eos>"]
 
 
-def test_a_label_no_font_has_is_told(tmp_path: Path) -> None:
-    rare = "\U00016a40"
-    assert draw_attention(some_maps(shape=(1, 1)), [rare], ["a"], tmp_path / "a.png") is not None
-    assert draw_attention(some_maps(shape=(1, 1)), ["b"], ["a"], tmp_path / "a.png") is None
+def test_several_stacks_stand_below_one_another_under_their_names() -> None:
+    drawing = draw_attention([some(1, 2), some(1, 1, SOURCE, SOURCE, "encoder")], "A title of $5")
+    lines = said(drawing.figure)
+    assert "A title of $5" in lines
+    assert {"Cross-attention", "Encoder self-attention"} <= set(lines)
+    assert "Cross-attention" not in said(draw_attention([some()], "t").figure)
+    for part in ("staircase", "dark diagonal", "Percent: the head's entropy"):
+        assert part in drawing.caption
+    boxes = [axes.get_position() for axes in drawing.figure.axes if axes.images]
+    assert len(boxes) == 3 and boxes[0].y0 > boxes[2].y1, "the second stack is below the first"
+
+
+@pytest.mark.parametrize("hidden", [0, 2])
+def test_nothing_lies_over_anything_else_or_outside(hidden: int) -> None:
+    stacks = [some(2, 3, hidden=hidden), some(1, 5, ("a",), ("one", "word"), "decoder")]
+    drawing = draw_attention(stacks, "Attention while translating Friday")
+    figure = drawing.figure
+    box = figure.get_tightbbox()
+    width, height = figure.get_size_inches()
+    assert box.x0 >= -0.01 and box.y0 >= -0.01 and box.x1 <= width + 0.01 and box.y1 <= height + 0.01
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    assert len(boxes) == 2 * 3 + 5 + 2, "the panels and two colour bars"
+    for place, one in enumerate(boxes):
+        for other in boxes[place + 1 :]:
+            assert not one.overlaps(other)
+
+
+def test_a_label_no_font_has_is_told() -> None:
+    assert draw_attention([some(1, 1, ("a",), ("\U00016a40",))], "t").notice is not None
+    assert draw_attention([some(1, 1, ("a",), ("b",))], "t").notice is None
 
 
 @pytest.mark.parametrize(
-    ("num_layers", "num_heads", "num_source", "num_target"), [(1, 1, 1, 1), (6, 8, 60, 60), (2, 4, 400, 3)]
+    ("num_layers", "num_heads", "num_keys", "num_queries"), [(1, 1, 1, 1), (4, 6, 60, 60), (2, 4, 400, 3)]
 )
 def test_any_size_gives_a_picture_that_can_be_opened(
-    num_layers: int, num_heads: int, num_source: int, num_target: int, tmp_path: Path
+    num_layers: int, num_heads: int, num_keys: int, num_queries: int, tmp_path: Path
 ) -> None:
-    path = tmp_path / "a.png"
-    maps = some_maps(num_layers, num_heads, (num_target, num_source))
-    draw_attention(maps, ["token"] * num_source, ["Wort"] * num_target, path)
-    width, height = size_of(path)
+    stack = some(num_layers, num_heads, ("Wort",) * num_queries, ("token",) * num_keys)
+    draw_attention([stack], "t").save(tmp_path / "a.png")
+    width, height = size_of(tmp_path / "a.png")
     assert 100 < width < 6000 and 100 < height < 6000
 
 
-def test_names_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_names_that_do_not_fit_are_refused() -> None:
+    stack = some()
+    wrong = Stack("cross", stack.layers, TARGET[1:], SOURCE, stack.axes)
     with pytest.raises(
-        ConfigError, match=r"must be \[heads, 3 target tokens, 7 source tokens\]: got \[3, 4, 7\]"
+        ConfigError, match=r"must be \[heads, 3 queries, 7 keys\]: got \[3, 4, 7\], \[3, 4, 7\]; name"
     ):
-        draw_attention(some_maps(), SOURCE, TARGET[1:], tmp_path / "a.png")
-    with pytest.raises(ConfigError, match="got no map"):
-        draw_attention([], SOURCE, TARGET, tmp_path / "a.png")
+        draw_attention([wrong], "t")
+    with pytest.raises(ConfigError, match="at least one stack with one layer: got none"):
+        draw_attention([], "t")
 
 
-def test_pictures_leave_no_trace_and_no_half_file(tmp_path: Path) -> None:
-    draw_attention(some_maps(), SOURCE, TARGET, tmp_path / "a.png")
-    draw_positions(20, 16, tmp_path / "b.png")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png"]
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_pictures_leave_no_trace_and_no_half_file(ending: str, tmp_path: Path) -> None:
+    drawing = draw_attention([some()], "t")
+    drawing.save(tmp_path / f"a.{ending}")
+    first = (tmp_path / f"a.{ending}").read_bytes()
+    draw_attention([some()], "t")
+    drawing.save(tmp_path / f"a.{ending}")
+    assert (tmp_path / f"a.{ending}").read_bytes() == first
+    assert [path.name for path in tmp_path.iterdir()] == [f"a.{ending}"]
     assert "matplotlib.pyplot" not in sys.modules
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="cannot write"):
-        draw_positions(20, 16, tmp_path / "file" / "b.png")
-
-
-def test_the_heat_map_is_the_encoding(tmp_path: Path, figures: list[Figure]) -> None:
-    from headwise.model.positions import sinusoidal_table
-
-    draw_positions(20, 16, tmp_path / "b.png")
-    image = figures[0].axes[0].images[0]
-    assert torch.equal(torch.tensor(image.get_array()), sinusoidal_table(20, 16))
-    assert size_of(tmp_path / "b.png")[0] > 1000
+        drawing.save(tmp_path / "file" / f"b.{ending}")

@@ -70,16 +70,21 @@ class CommandParser:
         self._flags: list[str] = []
         self._repeated: list[str] = []
         self._required: list[str] = []
+        self._short: dict[str, str] = {}
 
     def add_place(self, name: str, help: str, default: str | None = None) -> None:
         """An argument known by its place; one with a default may be left out."""
         self._places[name] = default
         self._parser.add_argument(name.lower(), metavar=name, nargs="?", help=help)
 
-    def add_option(self, name: str, hint: Any, help: str, metavar: str, is_required: bool = False) -> None:
-        """An option --NAME VALUE; left out, it is absent from what `parse` returns."""
+    def add_option(
+        self, name: str, hint: Any, help: str, metavar: str, is_required: bool = False, short: str = ""
+    ) -> None:
+        """An option --NAME VALUE, also -S VALUE; left out, it is absent from what `parse` returns."""
         help = help.replace("%", "%%")
-        self._parser.add_argument(f"--{name}", type=hint, default=None, metavar=metavar, help=help)
+        spelt = [f"-{short}", f"--{name}"] if short else [f"--{name}"]
+        self._short |= {f"-{short}": name} if short else {}
+        self._parser.add_argument(*spelt, type=hint, default=None, metavar=metavar, help=help)
         self._hints[name] = hint
         if is_required:
             self._required.append(name)
@@ -172,6 +177,7 @@ class CommandParser:
         while rest:
             word = rest.pop(0)
             name, equals, value = word.partition("=")
+            name = f"--{self._short[name]}" if name in self._short else name
             bare = name.removeprefix("--")
             if word == "--":
                 placed += rest

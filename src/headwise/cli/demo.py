@@ -110,18 +110,15 @@ def _draw(run: Run, test: Pairs, config: RunConfig) -> None:
     sentence = min(dated, key=len, default=source)
     reading = read_sentence(run.model, run.tokenizer, sentence)
     folder = config.folder
-    seen = reading.cross
     try:
-        title = f"Cross-attention while translating {sentence}"
-        notice = draw_attention(
-            seen.maps, seen.read, seen.reading, folder / "attention.png", title, seen.axes
-        )
+        drawing = draw_attention([reading.stack("cross")], f"Cross-attention while translating {sentence}")
+        drawing.save(folder / "attention.png")
         draw_positions(config.model, 64).save(folder / "positions.png")
     except MissingExtra as error:
         print(f"no pictures: {error}")
         return
-    if notice:
-        print(notice)
+    if drawing.notice:
+        print(drawing.notice)
     print(f"picture of the cross-attention    {folder / 'attention.png'}")
     print(f"picture of the position encoding  {folder / 'positions.png'}")
 

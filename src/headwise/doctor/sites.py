@@ -140,14 +140,22 @@ class Site:
         return self.softmax.place
 
 
-def attention_sites(record: Recording) -> list[Site]:
-    """Every attention of the recording, in order."""
+def attention_sites(record: Recording, *, with_learned: bool = False) -> list[Site]:
+    """Every attention of the recording, in order; with_learned: also of queries that are not of the input."""
     found: list[Site] = []
     for op, score, weight in softmaxes(record):
         site = _site(len(found), op, score, weight)
+        if site is None and with_learned:
+            site = _site(len(found), op, score, weight, with_learned=True)
         if site is not None:
             found.append(site)
     return found
+
+
+def unread(record: Recording, sites: list[Site]) -> list[Op]:
+    """The softmaxes that weigh something, but in no attention that was found: heads mixed, diagonals."""
+    known = {site.softmax for site in sites}
+    return [op for op, _, weight in softmaxes(record) if op not in known and _forward(weight) is not None]
 
 
 def softmaxes(record: Recording) -> Iterator[tuple[Op, Value, Value]]:
@@ -188,9 +196,9 @@ def _back(value: Value, names: set[str]) -> Op | None:
     return None
 
 
-def _site(index: int, softmax: Op, score: Value, weight: Value) -> Site | None:
+def _site(index: int, softmax: Op, score: Value, weight: Value, *, with_learned: bool = False) -> Site | None:
     forward = _forward(weight)
-    backward = _backward(score)
+    backward = _backward(score, with_learned)
     if forward is None or backward is None:
         return None
     (after, mix, side), (path, product) = forward, backward
@@ -227,11 +235,20 @@ def _site(index: int, softmax: Op, score: Value, weight: Value) -> Site | None:
     if not k_value.sources:  # a product with weights (a router, a readout), not with keys
         return None
     q_at = first[batch[:, :, 0] % first.shape[0], along[:, :, 0]] - 1
+    if with_learned and not q_value.sources and q_at.shape[1] > 1 and _is_weight(q_value):
+        return None  # a layer whose features are normalised over the tokens, as in linear attention
     k_at = second[batch[:, 0] % second.shape[0], across[:, 0]] - 1
     return Site(
         index, product, softmax, mix, q_value, k_value, v_value, q_at, k_at, v_at - 1, raw_at, weights_at,
         path, score, weight, after,
     )  # fmt: skip
+
+
+def _is_weight(value: Value) -> bool:
+    """Is it a parameter as it is, but for moves?"""
+    while value.op is not None and value.op.moves:
+        value = value.op.inputs[0]
+    return value.op is None
 
 
 def matrices(op: Op) -> tuple[Value, Value]:
@@ -280,7 +297,7 @@ def _forward(weight: Value) -> tuple[tuple[Op, ...], Op, int] | None:
     return None
 
 
-def _backward(score: Value) -> tuple[tuple[Op, ...], Op] | None:
+def _backward(score: Value, with_learned: bool) -> tuple[tuple[Op, ...], Op] | None:
     """From a softmax back through masks and factors to the product of queries and keys."""
     todo: list[tuple[Value, tuple[Op, ...]]] = [(score, ())]
     seen = {score}
@@ -291,7 +308,7 @@ def _backward(score: Value) -> tuple[tuple[Op, ...], Op] | None:
             continue
         if is_product(op):
             a, b = matrices(op)
-            if (a.sources and b.sources) or not (a.trained and b.trained):
+            if (a.sources and b.sources) or not (a.trained and b.trained) or with_learned:
                 return path, op
             continue
         if _passes(op):

@@ -6,6 +6,7 @@ hooks know which module is running, and switches turn fused kernels into their p
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -236,9 +237,10 @@ def recording(
 
 @contextmanager
 def plain_kernels() -> Generator[None]:
-    """No fused attention: neither the encoder's fast path nor scaled_dot_product_attention's kernels."""
+    """No fused attention: none of the encoder's fast path, scaled_dot_product_attention, flex_attention."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
+    _write_out_flex()
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -246,6 +248,31 @@ def plain_kernels() -> Generator[None]:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def _write_out_flex() -> None:
+    """Where flex_attention is in use: while recorded, it runs as products and softmax that a mode can see."""
+    module: Any = sys.modules.get("torch._higher_order_ops.flex_attention")
+    if module is None or Recorder in module.flex_attention.python_key_table:
+        return
+
+    def written_out(mode: Recorder, *args: Any, **kwargs: Any) -> Any:
+        with mode, _Decomposed():
+            return module.math_attention(*args, **kwargs)
+
+    module.flex_attention.py_impl(Recorder)(written_out)
+
+
+class _Decomposed(TorchDispatchMode):
+    """Below autograd, as the insides of an operation are, torch no longer takes composed operations apart."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        with self:
+            out = func.decompose(*args, **kwargs)
+        return func(*args, **kwargs) if out is NotImplemented else out
 
 
 def _swap_tensors(tree: Any, to: Callable[[Tensor], Any]) -> Any:

@@ -4,121 +4,191 @@
 # matplotlib leaves **kwargs without a type
 from __future__ import annotations
 
+import textwrap
 import unicodedata
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from jaxtyping import Float
-from torch import Tensor
+import numpy as np
 
 from headwise.data.tokenizer import SPACE_MARK
 from headwise.errors import ConfigError
-from headwise.files import write_atomically
+from headwise.see.drawing import AMOUNT, HATCH, INK, MASKED, SOFT, Drawing, look
 from headwise.see.fonts import LabelFonts, require_matplotlib
+from headwise.see.heads import Head, head_facts
+from headwise.see.heads_told import TITLES
+from headwise.see.stacks import Layer, Stack, StackKind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-# Inches: the side of a cell and the least that can bear a name, the heading, the colour bar, the gap
-# between panels, a panel's title, the names of the axes, and about the largest all panels together may be.
-_CELL, _NAMED_CELL, _TOP, _BAR, _GAP, _TITLE, _AXIS, _LARGEST = 0.2, 0.08, 0.5, 0.95, 0.16, 0.2, 0.45, 26.0
-_POINTS, _HEADING = 8.0, 12.0
+# Inches: the side of a cell and the least that can bear a name, the heading, a stack's heading, the colour
+# bar, the gap between panels, a panel's title, the names of the axes, about the largest all panels are.
+_CELL, _NAMED_CELL, _TOP, _HEAD, _BAR, _GAP, _TITLE, _AXIS, _LARGEST = (
+    0.2, 0.08, 0.5, 0.34, 0.95, 0.16, 0.36, 0.45, 26.0,
+)  # fmt: skip
+_POINTS, _HEADING, _CAPTION = 8.0, 12.0, 9.5
+_NARROW = 1.05  # the least width of a panel that holds its title
+_STATE_COLOUR = "#b3261e"
+_SEEN: dict[StackKind, str] = {
+    "cross": "a staircase from upper left to lower right goes through both texts in step",
+    "encoder": "a dark diagonal looks at itself, one beside it at a neighbour",
+    "decoder": "a dark line beside the diagonal looks at the token before",
+    "self": "a dark diagonal looks at itself, one beside it at a neighbour",
+}
 
 
-def draw_attention(
-    maps: Sequence[Float[Tensor, "H Tq Tk"]],
-    source_pieces: Sequence[str],
-    target_pieces: Sequence[str],
-    path: Path,
-    title: str = "Cross-attention",
-    names: tuple[str, str] = ("source: read", "target: written"),
-) -> str | None:
-    """Draw the weights of every layer (rows) and head (columns), source across, target downwards.
+def draw_attention(stacks: Sequence[Stack], title: str) -> Drawing:
+    """Draw the weights of every layer (rows) and head (columns), keys across, queries downwards.
 
-    maps: one tensor a layer; each row of a map sums to 1.
-    source_pieces, target_pieces: names of the Tk and Tq tokens.
-    names: of the two axes.
-    Returns one line for the user when no installed font has a label's characters, else None.
-    Errors: ConfigError when the names do not fit the maps; MissingExtra without matplotlib;
-    StorageError as write_atomically.
+    Hatched cells are masked: not the same as a weight of 0, which is white. Each panel's title has the
+    entropy of its head, in percent of the most possible, and its state where it has collapsed.
+    Errors: ConfigError when there is no stack, or names do not fit; MissingExtra without matplotlib.
     """
     require_matplotlib("drawing attention")
     from matplotlib.figure import Figure
     from matplotlib.font_manager import FontProperties
 
-    wanted = (len(target_pieces), len(source_pieces))
-    if not maps or any(tuple(weights.shape[1:]) != wanted for weights in maps):
-        raise ConfigError(
-            f"each map must be [heads, {wanted[0]} target tokens, {wanted[1]} source tokens]: got "
-            f"{', '.join(str(list(weights.shape)) for weights in maps) or 'no map'}"
-        )
-    fonts = LabelFonts([*source_pieces, *target_pieces, title])
-    plan = _Plan(maps, source_pieces, target_pieces, fonts)
-    figure = Figure(figsize=(plan.width, plan.height))
-    for layer, weights in enumerate(maps):
-        for head in range(weights.size(0)):
-            axes = figure.add_axes(plan.panel(layer, head))
-            shown = weights[head].detach().float().cpu().numpy()
-            image = axes.imshow(shown, cmap="Blues", vmin=0, vmax=1, interpolation="nearest", aspect="auto")
-            axes.set_title(f"layer {layer + 1} head {head + 1}", fontsize=_POINTS + 1, pad=3)
-            _name_ticks(axes, source_pieces if layer == plan.num_layers - 1 else (), "x", fonts, plan.points)
-            _name_ticks(axes, target_pieces if head == 0 else (), "y", fonts, plan.points)
-            if layer == head == 0:
-                bar = figure.colorbar(image, cax=figure.add_axes(plan.bar()), ticks=[0, 0.5, 1])
-                bar.set_label("attention weight", fontsize=_POINTS + 1)
-                bar.ax.tick_params(labelsize=_POINTS)
-    heading, font = fonts.fit(title)
-    large = FontProperties(fname=str(font), size=_HEADING)
-    figure.text(*plan.at(0.14, plan.height - 0.14), heading, va="top", fontproperties=large, parse_math=False)
-    x, y = plan.middle
-    figure.text(*plan.at(x, 0.12), f"{names[0]} \u2192", ha="center", va="bottom", fontsize=_POINTS + 2)
-    figure.text(*plan.at(0.14, y), f"\u2190 {names[1]}", rotation=90, va="center", fontsize=_POINTS + 2)
-    write_atomically(path, lambda beside: figure.savefig(beside, format="png", dpi=150))
-    return fonts.notice
+    _check(stacks)
+    fonts = LabelFonts([*(name for stack in stacks for name in (*stack.queries, *stack.keys)), title])
+    plans = [_Plan(stack, fonts, has_heading=len(stacks) > 1) for stack in stacks]
+    width = max(plan.width for plan in plans)
+    caption = _caption(stacks)
+    lines = textwrap.wrap(caption, max(30, int(width / (_CAPTION / 72 * 0.56))))
+    foot = (len(lines) * 1.45 + 1.2) * _CAPTION / 72
+    height = foot + sum(plan.height for plan in plans) + _TOP
+    with look():
+        figure = Figure(figsize=(width, height))
+        page = _Page(figure, width, height)
+        base = height - _TOP
+        for plan in plans:
+            base -= plan.height
+            _draw_stack(page, plan, base, fonts)
+        heading, font = fonts.fit(title)
+        large = FontProperties(fname=str(font), size=_HEADING)
+        page.text(0.14, height - 0.14, heading, va="top", fontproperties=large, color=INK)
+        page.text(
+            0.14, 0.5 * _CAPTION / 72, "\n".join(lines), va="bottom", fontsize=_CAPTION, color=SOFT,
+            linespacing=1.45,
+        )  # fmt: skip
+    return Drawing(figure, caption, fonts.notice)
+
+
+def _check(stacks: Sequence[Stack]) -> None:
+    if not stacks or not all(stack.layers for stack in stacks):
+        raise ConfigError("there must be at least one stack with one layer: got none; nothing would be drawn")
+    for stack in stacks:
+        wanted = (len(stack.queries), len(stack.keys))
+        wrong = [list(each.weights.shape) for each in stack.layers if tuple(each.weights.shape[1:]) != wanted]
+        if wrong:
+            raise ConfigError(
+                f"each map must be [heads, {wanted[0]} queries, {wanted[1]} keys]: got "
+                f"{', '.join(map(str, wrong))}; name every token"
+            )
+
+
+def _caption(stacks: Sequence[Stack]) -> str:
+    seen = dict.fromkeys(_SEEN[stack.kind] for stack in stacks)
+    masked = any(bool((~layer.keep).any()) for stack in stacks for layer in stack.layers)
+    parts = [
+        "Each row is one query: the darker a cell, the more of its weight lies on that key.",
+        f"{'; '.join(seen)}; a dark column is a token that all look at.".capitalize(),
+        "Percent: the head's entropy, 100 is all keys alike, 0 one key.",
+    ]
+    return " ".join([*parts, *(["Hatched: masked, the query may not look there."] if masked else [])])
+
+
+class _Page:
+    """A figure measured in inches from its lower left; matplotlib is given shares of the whole."""
+
+    def __init__(self, figure: Figure, width: float, height: float) -> None:
+        self.figure, self._width, self._height = figure, width, height
+
+    def axes(self, x: float, y: float, width: float, height: float) -> Axes:
+        """Axes in a box."""
+        share = x / self._width, y / self._height, width / self._width, height / self._height
+        return self.figure.add_axes(share)
+
+    def text(self, x: float, y: float, text: str, **how: Any) -> None:
+        """A text at a point."""
+        self.figure.text(x / self._width, y / self._height, text, parse_math=False, **how)
 
 
 class _Plan:
-    """Where everything is, in inches from the lower left; matplotlib is given shares of the whole."""
+    """Where everything of one stack is, in inches from the lower left of its part of the page."""
 
-    def __init__(
-        self, maps: Sequence[Tensor], source: Sequence[str], target: Sequence[str], fonts: LabelFonts
-    ) -> None:
-        self.num_layers, num_heads = len(maps), max(weights.size(0) for weights in maps)
+    def __init__(self, stack: Stack, fonts: LabelFonts, has_heading: bool) -> None:
+        self.stack, self.has_heading = stack, has_heading
+        self.num_layers, num_heads = len(stack.layers), max(each.weights.size(0) for each in stack.layers)
+        across, down = len(stack.keys), len(stack.queries)
         # a long sentence gets smaller cells, and at last no names, rather than a picture that nobody can open
-        cell = min(_CELL, _LARGEST / (num_heads * len(source)), _LARGEST / (self.num_layers * len(target)))
+        cell = min(_CELL, _LARGEST / (num_heads * across), _LARGEST / (self.num_layers * down))
         self.points = _POINTS * cell / _CELL if cell >= _NAMED_CELL else 0.0
-        self._size = cell * len(source), cell * len(target)
-        self._left = _AXIS + _room(target, fonts, self.points)
-        self._bottom = _AXIS + _room(source, fonts, self.points)
+        self.size = cell * across, cell * down
+        self.left = _AXIS + _room(stack.queries, fonts, self.points)
+        self.bottom = _AXIS + _room(stack.keys, fonts, self.points)
         # narrow panels still have to hold their titles
-        self._across = max(self._size[0], 0.95) + _GAP
-        self._down = self._size[1] + _TITLE + _GAP
-        self._right = self._left + num_heads * self._across
-        self._upper = self._bottom + self.num_layers * self._down - _GAP
-        self.width, self.height = self._right + _BAR, max(self._upper + _TOP, self._bottom + 1.6)
+        self._across = max(self.size[0], _NARROW) + _GAP
+        self._down = self.size[1] + _TITLE + _GAP
+        self.right = self.left + num_heads * self._across
+        self.upper = self.bottom + self.num_layers * self._down - _GAP
+        self.width = max(self.right + _BAR, 4.6)
+        self.height = max(self.upper + (_HEAD if has_heading else 0.0), self.bottom + 1.2)
 
     @property
     def middle(self) -> tuple[float, float]:
         """The middle of all panels."""
-        return (self._left + self._right - _GAP) / 2, (self._bottom + self._upper) / 2
+        return (self.left + self.right - _GAP) / 2, (self.bottom + self.upper) / 2
 
-    def at(self, x: float, y: float) -> tuple[float, float]:
-        """A point."""
-        return x / self.width, y / self.height
-
-    def panel(self, layer: int, head: int) -> tuple[float, float, float, float]:
-        """The box of a panel: the first layer on top."""
+    def panel(self, layer: int, head: int) -> tuple[float, float]:
+        """The lower left of a panel: the first layer on top."""
         above = self.num_layers - 1 - layer
-        return self._box(self._left + head * self._across, self._bottom + above * self._down, *self._size)
+        return self.left + head * self._across, self.bottom + above * self._down
 
-    def bar(self) -> tuple[float, float, float, float]:
-        """The box of the colour bar."""
-        tall = max(0.6, min(2.4, self._upper - self._bottom - _TITLE))
-        return self._box(self._right, self.middle[1] - _TITLE / 2 - tall / 2, 0.13, tall)
 
-    def _box(self, x: float, y: float, width: float, height: float) -> tuple[float, float, float, float]:
-        return (*self.at(x, y), *self.at(width, height))
+def _draw_stack(page: _Page, plan: _Plan, base: float, fonts: LabelFonts) -> None:
+    stack = plan.stack
+    image: Any = None
+    for number, layer in enumerate(stack.layers):
+        for head, judged in enumerate(head_facts(layer)):
+            x, y = plan.panel(number, head)
+            axes = page.axes(x, base + y, *plan.size)
+            image = _draw_map(axes, layer, head)
+            _title(axes, f"layer {number + 1} head {head + 1}", judged)
+            _name_ticks(axes, stack.keys if number == plan.num_layers - 1 else (), "x", fonts, plan.points)
+            _name_ticks(axes, stack.queries if head == 0 else (), "y", fonts, plan.points)
+    x, y = plan.middle
+    tall = max(0.6, min(2.4, plan.upper - plan.bottom - _TITLE))
+    bar = page.figure.colorbar(
+        image, cax=page.axes(plan.right, base + y - tall / 2, 0.13, tall), ticks=[0, 0.05, 0.25, 0.5, 1]
+    )
+    bar.set_label("attention weight", fontsize=_POINTS + 1)
+    bar.ax.tick_params(labelsize=_POINTS)
+    read, reading = stack.axes
+    page.text(x, base + 0.12, f"{read} \u2192", ha="center", va="bottom", fontsize=_POINTS + 2)
+    page.text(0.14, base + y, f"\u2190 {reading}", rotation=90, va="center", fontsize=_POINTS + 2)
+    if plan.has_heading:
+        page.text(0.14, base + plan.height - 0.04, TITLES[stack.kind], va="top", fontsize=_HEADING - 1)
+
+
+def _draw_map(axes: Axes, layer: Layer, head: int) -> Any:
+    """Weights on a scale from 0 to 1 that shows small ones; masked cells leave the hatched ground bare."""
+    from matplotlib.colors import PowerNorm
+
+    keep = layer.keep[head if layer.keep.size(0) > 1 else 0].numpy()
+    weights = np.ma.masked_array(layer.weights[head].numpy(), mask=~keep)
+    axes.patch.set(facecolor=MASKED, edgecolor=HATCH, hatch="////", linewidth=0)
+    norm = PowerNorm(0.5, 0, 1)
+    return axes.imshow(weights, cmap=AMOUNT, norm=norm, interpolation="nearest", aspect="auto")
+
+
+def _title(axes: Axes, name: str, judged: Head) -> None:
+    number = "NaN" if judged.share != judged.share else f"{100 * judged.share:.0f} %"
+    axes.set_title(
+        f"{name}\n{number} {judged.state}".rstrip(),
+        fontsize=_POINTS, pad=3, linespacing=1.15, color=_STATE_COLOUR if judged.state else INK, loc="left",
+    )  # fmt: skip
 
 
 def _name_ticks(axes: Axes, pieces: Sequence[str], side: str, fonts: LabelFonts, points: float) -> None:
@@ -135,6 +205,7 @@ def _name_ticks(axes: Axes, pieces: Sequence[str], side: str, fonts: LabelFonts,
     for spine in axes.spines.values():
         spine.set_color("0.75")
         spine.set_linewidth(0.6)
+        spine.set_visible(True)
 
 
 def _label(piece: str) -> str:

@@ -25,7 +25,7 @@ class Codes:
     labels: tuple[str, ...]
     precision: str
 
-    def encode(self, weights: Float[Tensor, "*Any"]) -> Int[Tensor, "*Any"]:
+    def encode(self, weights: Float[Tensor, "*axes"]) -> Int[Tensor, "*axes"]:
         """The code of each weight: that of the nearest number."""
         exact = torch.tensor([0.0, *map(float, self.labels[2:-1])], dtype=torch.float64)
         between = (exact[1:] + exact[:-1]) / 2
@@ -55,7 +55,7 @@ FINE = _codes(((-8, 2), (-4, 3)), "rounded to three digits, below 0.0001 to two"
 COARSE = _codes(((-6, 1), (-2, 2)), "rounded to two digits, below 0.01 to one: there are many")  # 8 bits
 
 
-def pack_codes(codes: Int[Tensor, "*Any"], narrow: bool) -> tuple[str, str]:
+def pack_codes(codes: Int[Tensor, "*axes"], narrow: bool) -> tuple[str, str]:
     """The upper 8 bits of each code, and the lower 4 of two codes a byte; narrow: all 8, and nothing.
 
     The halves are deflated apart: neighbours agree in the upper bits, and the lower are noise.
