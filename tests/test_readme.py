@@ -186,3 +186,21 @@ def test_the_doctors_session_is_what_comes(
         (tmp_path / "my_model.py").write_text(text, encoding="utf-8")
         assert dispatch.main(["doctor", "my_model.py"]) == exit_code
         assert capfdbinary.readouterr().out.decode() == expected
+
+
+@pytest.mark.parametrize("readme", READMES, ids=name_of)
+def test_the_walk_is_what_comes_and_the_repair_changes_the_axes_as_told(
+    readme: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    text = readme.read_text(encoding="utf-8")
+    code, _, diff, _ = doctor_session(text)
+    session = re.search(r"^```\n\$ headwise trace my_model\.py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert session is not None
+    told = [part for part in session.group(1).split("...\n") if part]
+    monkeypatch.chdir(tmp_path)
+    for source in (code, repaired(code, diff)):
+        (tmp_path / "my_model.py").write_text(source, encoding="utf-8")
+        assert dispatch.main(["trace", "my_model.py"]) == 0
+        walk = capfdbinary.readouterr().out.decode()
+        assert (source == code) == all(part in walk for part in told)
+        assert ("B H 16 Dh" in walk) == (source == code) == ("B H T Dh" not in walk)

@@ -53,15 +53,22 @@ if TYPE_CHECKING:
     from headwise.model.language_model import LanguageModel
     from headwise.model.text_encoder import MaskedLanguageModel, TextClassifier, TextEncoder
     from headwise.model.vision import ImageClassifier
+    from headwise.see import draw
+    from headwise.see.attention import Attention, attention
+    from headwise.see.drawing import Drawing
+    from headwise.see.walk.walk import Walk, trace
+    from headwise.see.watch.watch import Watch, watch
 
     __version__: str
 
 __all__ = [
+    "Attention",
     "AttentionMaps",
     "ConfigError",
     "DataConfig",
     "DataError",
     "DatesConfig",
+    "Drawing",
     "EncoderDecoder",
     "Finding",
     "HeadwiseError",
@@ -95,10 +102,14 @@ __all__ = [
     "TrainingError",
     "Translation",
     "Translator",
+    "Walk",
+    "Watch",
     "Writer",
     "__version__",
     "attend",
+    "attention",
     "beam_search",
+    "draw",
     "examine",
     "generate",
     "greedy",
@@ -106,6 +117,8 @@ __all__ = [
     "load_run",
     "save",
     "score",
+    "trace",
+    "watch",
 ]
 
 _MODULES = {
@@ -152,6 +165,11 @@ _MODULES = {
     "model.language_model": ("LanguageModel",),
     "model.text_encoder": ("MaskedLanguageModel", "TextClassifier", "TextEncoder"),
     "model.vision": ("ImageClassifier",),
+    "see": ("draw",),
+    "see.attention": ("Attention", "attention"),
+    "see.drawing": ("Drawing",),
+    "see.walk.walk": ("Walk", "trace"),
+    "see.watch.watch": ("Watch", "watch"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -161,7 +179,10 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         value = _version()
     elif name in _HOME:
-        value = getattr(import_module(f"headwise.{_HOME[name]}"), name)
+        home = f"headwise.{_HOME[name]}"
+        if name == "draw":  # a module of its own
+            import_module(f"{home}.{name}")
+        value = getattr(import_module(home), name)
     else:
         raise AttributeError(f"module 'headwise' has no attribute {name!r}; it has {', '.join(__all__)}")
     globals()[name] = value

@@ -28,7 +28,9 @@ COMMANDS = {
     "generate": "continue a text with a trained language model",
     "classify": "name the class of texts or pictures",
     "evaluate": "score translations of a text: BLEU, chrF, exact match",
-    "attention": "draw what each head looks at in one sentence",
+    "attention": "show what each head looks at, in a page or a picture",
+    "trace": "the shapes of a pass step by step, with lines, memory and FLOPs",
+    "draw": "draw a run's loss and learning rate, or its position encoding",
     "doctor": "name the known mistakes in a PyTorch Transformer, each at its line",
     "explain": "say what a check of the doctor looks for, why it matters and what to do",
 }
@@ -77,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _fail(
                 "not enough memory; make the model (model.d_model) or train.batch_tokens smaller", USAGE
             )
-        if words[:1] != ["doctor"]:
+        if words[:1] not in (["doctor"], ["trace"], ["attention"]):
             raise
         return _fail(_bug(error), USAGE)
 
@@ -121,6 +123,10 @@ def _command(name: str) -> Callable[[Sequence[str]], int] | None:
             from headwise.cli.evaluate import evaluate as command
         case "attention":
             from headwise.cli.attention import attention as command
+        case "trace":
+            from headwise.cli.trace import trace as command
+        case "draw":
+            from headwise.cli.draw import draw as command
         case "doctor":
             from headwise.cli.doctor import doctor as command
         case "explain":

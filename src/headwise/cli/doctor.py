@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headwise.cli.arguments import CommandParser
 from headwise.cli.streams import check_output
+from headwise.cli.targets import add_running, add_target, check_seconds, write_report
 from headwise.doctor.settings import Selection, check_some, check_words, read_settings, words
-from headwise.errors import ConfigError
-from headwise.files import write_text_atomically
 
 if TYPE_CHECKING:
     from headwise.doctor.report import Report
 
-SECONDS = 60.0
 FOUND = 1  # the exit code
 _SUFFIXES = {".json": "json", ".html": "html", ".htm": "html", ".sarif": "sarif", ".xml": "junit"}
 
@@ -66,17 +60,7 @@ def _parser() -> CommandParser:
         "error (or nothing that --fail-on names), 1 errors, 2 a mistake in the arguments, "
         "or a model that cannot be examined.",
     )
-    parser.add_place("TARGET", "model.py, model.py:name, package.module:name, or the directory of a run")
-    parser.add_option(
-        "kind",
-        Literal["decoder", "encoder", "encoder-decoder"],
-        "what the model is (default: what its subject says, or what can be told from it)",
-        "KIND",
-    )
-    parser.add_option("pad-id", int, "the token id that fills rows up", "N")
-    parser.add_option(
-        "layout", Literal["batch-first", "time-major"], "order of the axes of token ids", "LAYOUT"
-    )
+    add_target(parser)
     parser.add_option(
         "format",
         Literal["text", "json", "html", "sarif", "junit"],
@@ -94,10 +78,7 @@ def _parser() -> CommandParser:
     )
     parser.add_option("select", str, "only these checks: HW101, HW1 or causal-leak, with commas", "LIST")
     parser.add_option("ignore", str, "all but these checks", "LIST")
-    parser.add_option("device", str, "where the model runs (default: where it is)", "NAME")
-    parser.add_option(
-        "load-timeout", float, f"most seconds for loading the file (default {SECONDS:g})", "SECONDS"
-    )
+    add_running(parser)
     parser.add_flag("verbose", "show the verdict of every check, and cut nothing short")
     return parser
 
@@ -112,9 +93,7 @@ def _wish(given: Mapping[str, Any]) -> _Wish:
             check_words(words(given[name]), f"--{name}")
     if "select" in given:
         check_some(words(given["select"]), "--select", given["select"])
-    seconds = given.get("load-timeout", SECONDS)
-    if not (seconds > 0 and math.isfinite(seconds)):
-        raise ConfigError(f"--load-timeout must be above 0 seconds: got {seconds:g}; {SECONDS:g} is usual")
+    seconds = check_seconds(given)
     output = given.get("output")
     if output is not None:
         check_output(output)
@@ -157,24 +136,17 @@ def _examined(wish: _Wish) -> Report:
 
 
 def _write(report: Report, wish: _Wish) -> None:
-    """The report to its file, or to standard output: in colour and as wide as a terminal is."""
-    is_seen = wish.output is None and sys.stdout.isatty()
+    """The report in its form, to where it was asked for."""
     forms = {
         "json": report.to_json,
         "html": report.to_html,
         "sarif": report.to_sarif,
         "junit": report.to_junit,
     }
-    if wish.form == "text":
-        width = max(60, min(120, shutil.get_terminal_size((100, 24)).columns)) if is_seen else 100
-        colour = is_seen and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-        text = report.to_text(color=colour, width=width, verbose=wish.is_verbose)
-    else:
-        text = forms[wish.form]()
-    text = text if text.endswith("\n") else f"{text}\n"
-    if wish.output is not None:
-        write_text_atomically(Path(wish.output), text)
-        return
-    sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
-    sys.stdout.buffer.flush()
+
+    def form(color: bool, width: int) -> str:
+        if wish.form == "text":
+            return report.to_text(color=color, width=width, verbose=wish.is_verbose)
+        return forms[wish.form]()
+
+    write_report(form, wish.output)
