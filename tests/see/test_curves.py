@@ -38,17 +38,52 @@ def test_each_line_is_its_numbers_in_order_of_steps() -> None:
 
 
 def test_the_caption_tells_overfitting_and_a_loss_that_stands_still() -> None:
-    assert "It rises to 3.5 by step 400: from step 200 on" in draw_curves(RECORDS).caption
+    assert "It is 3.5 at step 400: from step 200 on it learns what does not" in draw_curves(RECORDS).caption
     flat = [{"step": step, "loss": 3.9} for step in (1, 2, 3)]
     assert "The training loss does not fall" in draw_curves(flat).caption
     falling = [{"step": 1, "loss": 3.0}, {"step": 2, "loss": 2.0}]
     assert "does not fall" not in draw_curves(falling).caption
 
 
-def test_numbers_that_are_none_are_left_out() -> None:
-    records = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": float("nan")}, {"step": 3, "loss": "high"}]
+def test_a_loss_that_is_no_number_any_more_is_told() -> None:
+    for lost in (float("nan"), float("inf"), 10**400, 1e308):
+        drawn = draw_curves([{"step": 1, "loss": 3.0}, {"step": 2, "loss": 2.0}, {"step": 3, "loss": lost}])
+        assert "from 3 at step 1 to 2 at 2. It is no finite number at step 3" in drawn.caption
+        assert drawn._repr_png_()
+
+
+@pytest.mark.parametrize(
+    ("losses", "said", "unsaid"),
+    [
+        ([3.0], "Training loss is 3 at step 0.", "does not fall"),
+        ([-1.0, -1.0], "does not fall", "carry over"),
+        ([-1.0, -2.0], "goes from -1 at step 0 to -2 at 1.", "does not fall"),
+    ],
+)
+def test_losses_of_any_sign_and_number(losses: list[float], said: str, unsaid: str) -> None:
+    records = [{"step": n, "loss": x, "validation_loss": x} for n, x in enumerate(losses)]
+    caption = draw_curves(records).caption
+    assert said in caption and unsaid not in caption
+
+
+def test_what_is_no_number_is_left_out() -> None:
+    records: list[dict[str, Any]] = [
+        {"step": 1, "loss": 2.0}, {"step": 3, "loss": "high"}, {"step": True, "loss": 9.0},
+        {"step": 4, "loss": True},
+        {"step": 10**400, "loss": 9.0},
+    ]  # fmt: skip
     [losses] = draw_curves(records).figure.axes
     assert list(losses.lines[0].get_xdata()) == [1]
+
+
+@pytest.mark.parametrize(
+    "line", ["[" * 100_000, '{"step": 1, "loss": ' + "9" * 5001 + "}", '{"step": true}', "\x00"]
+)
+def test_a_line_that_json_cannot_hold_is_named(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f"{line}\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"metrics\.jsonl:1 is damaged"):
+        read_metrics(path)
 
 
 def test_a_run_or_its_file_is_read(tmp_path: Path) -> None:

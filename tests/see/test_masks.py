@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Any
 
+import matplotlib.image
 import numpy as np
 import pytest
 import torch
@@ -15,7 +18,8 @@ from headwise.see.masks import draw_mask
 
 
 def maps(drawing: Drawing) -> list[np.ndarray]:
-    return [np.asarray(axes.images[0].get_array()) for axes in drawing.figure.axes if axes.images]
+    """What is laid over the hatched sheet: True where a cell is allowed."""
+    return [~np.ma.getmaskarray(axes.images[0].get_array()) for axes in drawing.figure.axes if axes.images]
 
 
 def test_every_panel_is_a_map_of_the_mask() -> None:
@@ -28,15 +32,33 @@ def test_every_panel_is_a_map_of_the_mask() -> None:
     assert titles[0] == "row 0, head 0" and titles[-1] == "row 1, head 2"
 
 
-def test_hidden_cells_are_hatched_and_allowed_ones_are_not() -> None:
-    keep = torch.tensor([[True, False, False], [True, True, True], [False, True, False]])
-    [axes] = [axes for axes in draw_mask(keep).figure.axes if axes.images]
-    hatched = np.zeros((3, 3), dtype=bool)
-    for patch in axes.patches:
-        assert patch.get_hatch()
-        left, top = round(patch.get_x() + 0.5), round(patch.get_y() + 0.5)
-        hatched[top, left : left + round(patch.get_width())] = True
-    np.testing.assert_array_equal(hatched, ~keep.numpy())
+def test_hidden_cells_show_the_hatch_behind_them_and_allowed_ones_cover_it(tmp_path: Path) -> None:
+    keep = torch.tensor([[True, False], [False, True]])
+    drawn = draw_mask(keep)
+    [axes] = [axes for axes in drawn.figure.axes if axes.images]
+    [sheet] = axes.patches
+    assert sheet.get_hatch() and sheet.get_zorder() < axes.images[0].get_zorder()
+    assert (sheet.get_x(), sheet.get_y(), sheet.get_width(), sheet.get_height()) == (-0.5, -0.5, 2, 2)
+    picture = matplotlib.image.imread(drawn.save(tmp_path / "mask.png"))[..., :3]
+    box = axes.get_position()
+    height, width = picture.shape[:2]
+    cells = picture[
+        int((1 - box.y1) * height) : int((1 - box.y0) * height), int(box.x0 * width) : int(box.x1 * width)
+    ]
+    half = cells.shape[0] // 2
+    inner = slice(20, half - 20)
+    allowed, hidden = cells[inner, inner], cells[inner, half + 20 : -20]
+    assert (
+        np.ptp(allowed, axis=(0, 1)).max() < 0.01 and allowed[0, 0, 2] > allowed[0, 0, 0] + 0.3
+    )  # plain blue
+    assert len(np.unique(hidden.reshape(-1, 3), axis=0)) > 1 and hidden.mean() > 0.6  # grey with lines
+
+
+def test_any_pattern_is_drawn_in_a_moment(tmp_path: Path) -> None:
+    checks = (torch.arange(300)[:, None] + torch.arange(300)) % 2 == 0
+    began = time.process_time()
+    draw_mask(checks).save(tmp_path / "m.png")
+    assert time.process_time() - began < 10  # a hatch for each run of cells took 50
 
 
 def test_a_causal_mask_is_said_to_be_causal() -> None:
@@ -81,15 +103,34 @@ def test_many_maps_are_cut_and_the_caption_says_so(tmp_path: Path) -> None:
     assert drawn.save(tmp_path / "m.png").stat().st_size > 1000
 
 
+def test_masks_and_names_of_other_kinds_are_taken() -> None:
+    array = np.tril(np.ones((3, 3), dtype=bool))
+    assert draw_mask(array).caption == draw_mask(array.tolist()).caption == draw_mask(causal_keep(3)).caption
+    assert draw_mask(torch.eye(3).bool().to_sparse()).caption
+    drawn = draw_mask(array, queries=[1, 2, 3])
+    [axes] = [axes for axes in drawn.figure.axes if axes.images]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2", "3"]
+
+
+def test_a_mask_that_hides_all_is_no_causal_mask() -> None:
+    caption = draw_mask(torch.zeros(4, 4, dtype=torch.bool)).caption
+    assert "Nobody may look anywhere" in caption and "causal" not in caption
+
+
 @pytest.mark.parametrize(
     ("keep", "message"),
     [
+        ("mask", "keep must be a boolean mask .*: got str"),
+        (
+            torch.empty(2, 2, dtype=torch.bool, device="meta"),
+            "must hold values: got a tensor on the meta device",
+        ),
         (torch.zeros(3, 3), r"keep must be boolean, True = may look: got torch\.float32; for numbers"),
         (torch.ones(3, dtype=torch.bool), r"must be \[Tq, Tk\].*got \[3\]; a padding mask"),
         (torch.ones(0, 3, dtype=torch.bool), r"got \[0, 3\]"),
     ],
 )
-def test_what_is_no_mask_is_refused_in_words(keep: torch.Tensor, message: str) -> None:
+def test_what_is_no_mask_is_refused_in_words(keep: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         draw_mask(keep)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -45,6 +47,7 @@ def test_learned_tables_are_the_models_own() -> None:
     assert table is not None and table.shape == (12, 16) and not table.requires_grad
     assert torch.equal(table, next(p for n, p in model.named_parameters() if n.endswith("positions.table")))
     assert order_of(nn.Embedding(7, 3)).table is not None
+    assert torch.equal(order_of(np.ones((4, 2), dtype=np.float32)).table, torch.ones(4, 2))  # type: ignore[arg-type]
     relative = LanguageModel(replace(CONFIG, positions="relative"))
     bias = order_of(relative, 6).bias
     assert bias is not None and bias.shape == (2, 11)
@@ -55,7 +58,11 @@ def test_learned_tables_are_the_models_own() -> None:
 @pytest.mark.parametrize(
     ("given", "length", "message"),
     [
-        (CONFIG, 1, "length must be at least 2 positions: got 1"),
+        (CONFIG, 1, "length must be a whole number of at least 2 positions: got 1"),
+        (CONFIG, "3", "length must be a whole number of at least 2 positions: got '3'"),
+        (None, None, "no positions in NoneType: give a table"),
+        (torch.zeros(4, 0), None, "must be numbers"),
+        (torch.tensor([[1.0], [float("nan")]]), None, "must hold finite numbers"),
         (replace(CONFIG, positions="none"), None, "positions is none: nothing tells order"),
         (replace(CONFIG, positions="learned"), None, "learned positions are learned, .*give the model"),
         (torch.zeros(4), None, r"must be numbers \[T, D\] with T >= 2: got torch.float32 \[4\]"),
@@ -64,7 +71,7 @@ def test_learned_tables_are_the_models_own() -> None:
         (nn.Linear(3, 3), None, r"no positions found in Linear: give their table \[T, D\]"),
     ],
 )
-def test_what_has_no_order_is_refused(given: object, length: int | None, message: str) -> None:
+def test_what_has_no_order_is_refused(given: object, length: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         order_of(given, length)  # type: ignore[arg-type]
 

@@ -31,7 +31,14 @@ def test_a_random_table_is_the_wrong_twin() -> None:
 def test_the_caption_says_which_it_is() -> None:
     assert "The band has no width" in draw_similarity(CONFIG).caption
     noise = draw_similarity(torch.randn(60, 32)).caption
-    assert "the same distance looks different" in noise and "No position resembles its neighbours" in noise
+    assert "the same distance looks different" in noise and "No position resembles any other" in noise
+
+
+def test_no_claim_is_made_of_tables_that_do_not_bear_it() -> None:
+    turns = draw_similarity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).repeat(8, 1)).caption
+    assert "No position resembles" not in turns and "From 1.00 at distance 0" in turns
+    nothing = draw_similarity(torch.zeros(4, 4)).caption
+    assert "From 0.00 at distance 0" in nothing and "all zero" in nothing
 
 
 def test_the_line_and_the_axes_are_those_numbers() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Points = list[tuple[int, float]]
+_LARGEST = 1e30  # what is larger is as good as infinite, and no axis can hold it beside other numbers
 
 
 def draw_curves(run: str | Path | Iterable[Mapping[str, Any]], title: str = "") -> Drawing:
@@ -33,7 +34,7 @@ def draw_curves(run: str | Path | Iterable[Mapping[str, Any]], title: str = "") 
         records = list(run)
     training, validation = _points(records, "loss"), _points(records, "validation_loss")
     rates = _points(records, "learning_rate")
-    if not training and not validation:
+    if not _finite(training) and not _finite(validation):
         raise DataError("nothing to draw: no record has step with loss or validation_loss; log at least one")
     caption = _caption(training, validation)
     ratios = {"height_ratios": [2.4, 1]} if rates else {}
@@ -45,7 +46,8 @@ def draw_curves(run: str | Path | Iterable[Mapping[str, Any]], title: str = "") 
             _line(losses, training, 0, "training")
         if validation:
             _line(losses, validation, 1, "validation", "o")
-            step, loss = min(validation, key=lambda point: point[1])
+        if _finite(validation):
+            step, loss = min(_finite(validation), key=lambda point: point[1])
             losses.axvline(step, color=SOFT, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
             is_late = step > (validation[0][0] + validation[-1][0]) / 2
             losses.annotate(
@@ -76,27 +78,36 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         reason = getattr(error, "strerror", None) or error
         raise RunError(f"cannot read {file}: {reason}; name a directory that headwise train made") from None
     records: list[dict[str, Any]] = []
-    lines = text.splitlines(keepends=True)
+    lines = text.split("\n")
     for number, line in enumerate(lines, start=1):
         try:
             record: object = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, brackets without end
             record = None
-        if isinstance(record, dict) and isinstance(cast("dict[str, Any]", record).get("step"), int):
+        if isinstance(record, dict) and _step(cast("dict[str, Any]", record)) is not None:
             records.append(cast("dict[str, Any]", record))
-        elif number < len(lines) or line.endswith("\n"):
+        elif number < len(lines):
             raise DataError(f"{file}:{number} is damaged: expected a JSON object with step; remove the line")
     return records
 
 
+def _step(record: Mapping[str, Any]) -> int | None:
+    step = record.get("step")
+    return step if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 2**53 else None
+
+
 def _points(records: Sequence[Mapping[str, Any]], name: str) -> Points:
-    """Steps with a finite number of this name; of a step told twice the last."""
+    """Steps with a number of this name, NaN for one that is not finite; of a step told twice the last."""
     found: dict[int, float] = {}
     for record in records:
-        step, value = record.get("step"), record.get(name)
-        if isinstance(step, int) and isinstance(value, int | float) and math.isfinite(value):
-            found[step] = float(value)
+        step, value = _step(record), record.get(name)
+        if step is not None and isinstance(value, int | float) and not isinstance(value, bool):
+            found[step] = float(value) if -_LARGEST < value < _LARGEST else math.nan
     return sorted(found.items())
+
+
+def _finite(points: Points) -> Points:
+    return [(step, value) for step, value in points if not math.isnan(value)]
 
 
 def _line(axes: Axes, points: Points, number: int, label: str, marker: str = "") -> None:
@@ -111,24 +122,34 @@ def _line(axes: Axes, points: Points, number: int, label: str, marker: str = "")
 
 
 def _caption(training: Points, validation: Points) -> str:
-    """Does it fall, where was it best, and do the two part?"""
-    parts: list[str] = []
-    if training:
-        first, last = training[0], training[-1]
-        parts.append(
-            f"Training loss goes from {first[1]:.3g} at step {first[0]:,} to {last[1]:.3g} at {last[0]:,}."
-        )
-    if validation:
-        step, best = min(validation, key=lambda point: point[1])
-        end_step, end = validation[-1]
-        parts.append(f"Validation is best at step {step:,}: {best:.4g}.")
-        if end > best * 1.05 and end_step > step:
-            parts.append(
-                f"It rises to {end:.4g} by step {end_step:,}: from step {step:,} on the model learns its "
-                "training "
-                "text by heart."
-            )
-    if training and not training[-1][1] < training[0][1] * 0.99:
-        parts.append("The training loss does not fall: headwise doctor looks for the reason.")
+    """Does it fall, where was it best, do the two part, and is it a number to the end?"""
+    parts = [*_training_told(training), *_validation_told(validation)]
     parts.append("Label smoothing, where it is on, is in the training loss and not in the validation loss.")
     return " ".join(parts)
+
+
+def _training_told(training: Points) -> Iterator[str]:
+    lost = [step for step, value in training if math.isnan(value)]
+    finite = _finite(training)
+    if len(finite) == 1:
+        yield f"Training loss is {finite[0][1]:.3g} at step {finite[0][0]:,}."
+    elif finite:
+        first, last = finite[0], finite[-1]
+        yield f"Training loss goes from {first[1]:.3g} at step {first[0]:,} to {last[1]:.3g} at {last[0]:,}."
+    if lost:
+        yield f"It is no finite number at step {lost[0]:,}: headwise doctor looks for the first operation."
+    elif len(finite) > 1 and finite[0][1] - finite[-1][1] <= 0.01 * abs(finite[0][1]):
+        yield "The training loss does not fall: headwise doctor looks for the reason."
+
+
+def _validation_told(validation: Points) -> Iterator[str]:
+    finite = _finite(validation)
+    if not finite:
+        return
+    step, best = min(finite, key=lambda point: point[1])
+    end_step, end = finite[-1]
+    yield f"Validation is best at step {step:,}: {best:.4g}."
+    if end - best > 0.05 * abs(best) and end_step > step:
+        yield f"It is {end:.4g} at step {end_step:,}: from step {step:,} on it learns what does not carry over."
+    if len(finite) < len(validation):
+        yield "Some of it is no finite number."

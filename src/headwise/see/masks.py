@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from jaxtyping import Shaped
 from torch import Tensor
 
 from headwise.errors import ConfigError
@@ -24,10 +25,10 @@ _LINED = 40  # cells of a side up to which each cell has a border
 
 
 def draw_mask(
-    keep: Shaped[Tensor, "..."],
+    keep: Tensor | npt.ArrayLike,
     *,
-    queries: Sequence[str] | None = None,
-    keys: Sequence[str] | None = None,
+    queries: Iterable[object] | None = None,
+    keys: Iterable[object] | None = None,
     title: str = "",
 ) -> Drawing:
     """Draw a keep-mask, True = may look: [Tq, Tk], or anything that broadcasts to [B, H, Tq, Tk].
@@ -39,8 +40,9 @@ def draw_mask(
     Errors: ConfigError for a mask that is not boolean or has another number of axes, or names that do not
     fit; MissingExtra without matplotlib.
     """
-    maps, names = _panels(keep)
+    maps, names = _panels(_tensor(keep))
     rows, columns = maps[0].shape
+    queries, keys = _texts(queries), _texts(keys)
     keys = queries if keys is None and rows == columns else keys
     _check_names(queries, rows, "queries")
     _check_names(keys, columns, "keys")
@@ -75,6 +77,24 @@ def draw_mask(
     return Drawing(figure, caption, fonts.notice)
 
 
+def _tensor(keep: object) -> Tensor:
+    """A mask as a tensor with numbers in it, from whatever holds them."""
+    if isinstance(keep, Tensor) and keep.is_meta:
+        raise ConfigError("keep must hold values: got a tensor on the meta device, which has none")
+    if isinstance(keep, Tensor):
+        return keep.to_dense() if keep.layout is not torch.strided else keep
+    try:
+        return torch.as_tensor(np.asarray(keep))
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"keep must be a boolean mask [Tq, Tk], True = may look: got {type(keep).__name__}"
+        ) from None
+
+
+def _texts(names: Iterable[object] | None) -> list[str] | None:
+    return None if names is None else [str(name) for name in names]
+
+
 def _panels(keep: Tensor) -> tuple[list[Tensor], list[str]]:
     """The maps [Tq, Tk] that the mask has of its own, each with a name."""
     if keep.dtype is not torch.bool:
@@ -107,21 +127,18 @@ def _panel(axes: Axes, keep: Tensor, name: str) -> None:
     from matplotlib.patches import Rectangle
 
     rows, columns = keep.shape
+    # one hatched sheet behind all cells, allowed ones laid over it: a hatch for each would take minutes
+    box = Rectangle((-0.5, -0.5), columns, rows, facecolor=MASKED, hatch="////", edgecolor=HATCH, linewidth=0)
+    axes.add_patch(box)
     axes.imshow(
-        keep.numpy(), cmap=ListedColormap([MASKED, LINES[0]]), vmin=0, vmax=1, interpolation="nearest",
-        aspect="equal" if rows > 1 else "auto",
+        np.ma.masked_where(~keep.numpy(), np.ones((rows, columns))), cmap=ListedColormap([LINES[0]]),
+        interpolation="nearest", aspect="equal" if rows > 1 else "auto", zorder=2,
     )  # fmt: skip
-    for top, left, width in _runs(~keep):
-        axes.add_patch(
-            Rectangle(
-                (left - 0.5, top - 0.5), width, 1, fill=False, hatch="////", edgecolor=HATCH, linewidth=0
-            )
-        )
     if max(rows, columns) <= _LINED:
         for y in range(1, rows):
-            axes.axhline(y - 0.5, color=RULE, linewidth=0.5)
+            axes.axhline(y - 0.5, color=RULE, linewidth=0.5, zorder=3)
         for x in range(1, columns):
-            axes.axvline(x - 0.5, color=RULE, linewidth=0.5)
+            axes.axvline(x - 0.5, color=RULE, linewidth=0.5, zorder=3)
     for spine in axes.spines.values():
         spine.set_visible(True)
     whole_numbers(axes.xaxis)
@@ -131,20 +148,6 @@ def _panel(axes: Axes, keep: Tensor, name: str) -> None:
         whole_numbers(axes.yaxis)
     if name:
         axes.set_title(name, fontsize=10)
-
-
-def _runs(where: Tensor) -> list[tuple[int, int, int]]:
-    """Neighbouring True cells of a row as one: top, left, width. A hatch for each cell would be thousands."""
-    found: list[tuple[int, int, int]] = []
-    for top, row in enumerate(cast("list[list[bool]]", where.tolist())):
-        left = None
-        for place, value in enumerate([*row, False]):
-            if value and left is None:
-                left = place
-            elif not value and left is not None:
-                found.append((top, left, place - left))
-                left = None
-    return found
 
 
 def _caption(maps: list[Tensor], shown: int) -> str:
@@ -163,6 +166,8 @@ def _facts(maps: list[Tensor]) -> list[str]:
     """What the masks say of future, padding and queries with nowhere to look."""
     facts: list[str] = []
     rows, columns = maps[0].shape
+    if not any(m.any() for m in maps):
+        return ["Nobody may look anywhere: attention must give zeros, and softmax alone gives NaN."]
     if rows == columns and rows > 1:
         future = sum(int(m.triu(1).any(1).sum()) for m in maps)
         if not future:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -34,20 +35,26 @@ class Order:
     bias: Float[Tensor, "H distances"] | None = None
 
 
-def order_of(given: Tensor | ModelConfig | nn.Module, length: int | None = None) -> Order:
+def order_of(given: object, length: object = None) -> Order:
     """The scheme that a configuration, a model of ours, nn.Embedding or a table [T, D] stands for.
 
     length: positions to draw; where it is None, all of a table, else 64.
     Errors: ConfigError where nothing tells order, or there are several tables to choose from.
     """
-    if length is not None and length < 2:
-        raise ConfigError(f"length must be at least 2 positions: got {length}")
+    if length is not None and (not isinstance(length, int) or length < 2):
+        raise ConfigError(f"length must be a whole number of at least 2 positions: got {length!r}")
+    if isinstance(given, np.ndarray):
+        given = torch.as_tensor(given)
     if isinstance(given, Tensor):
         return _of_table(given, length, "Position table")
     if isinstance(given, ModelConfig):
         return _of_config(given, length or LENGTH)
     if isinstance(given, nn.Embedding):
         return _of_table(given.weight, length, "Position table")
+    if not isinstance(given, nn.Module):
+        raise ConfigError(
+            f"no positions in {type(given).__name__}: give a table [T, D], a model or a ModelConfig"
+        )
     held = _held(given)
     config = getattr(given, "config", None)
     if len(held) > 1:
@@ -74,7 +81,11 @@ def _held(model: nn.Module) -> list[tuple[str, LearnedPositions | RelativeBias]]
 
 
 def _of_table(table: Tensor, length: int | None, name: str) -> Order:
-    if table.dim() != 2 or not table.is_floating_point() or table.size(0) < 2:
+    if not bool(table.isfinite().all()):
+        raise ConfigError(
+            "a position table must hold finite numbers: got NaN or infinity; look for their cause"
+        )
+    if table.dim() != 2 or not table.is_floating_point() or table.size(0) < 2 or not table.size(1):
         raise ConfigError(
             f"a position table must be numbers [T, D] with T >= 2: got {table.dtype} {list(table.shape)}"
         )

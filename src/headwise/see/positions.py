@@ -31,11 +31,12 @@ def draw_positions(
 def _table(order: Order) -> Drawing:
     table = order.table
     assert table is not None, "an order has a table or a bias"
-    most = float(table.abs().max()) or 1.0
+    reach = float(table.abs().max())
+    most = reach or 1.0
     caption = (
         "Each row is what is added to the embedding at one position; two rows that look alike cannot be told "
         "apart. "
-        f"Values reach {most:.3g}. "
+        f"Values reach {reach:.3g}. "
     )
     if order.name.startswith("Sinusoidal"):
         caption += "Left columns change with every position, right ones hardly at all: together they count."

@@ -33,17 +33,19 @@ def draw_similarity(
     reach = len(mean) - 1
     spread = float((most - least).max())
     caption = (
-        f"From 1 at distance 0 to {float(mean[min(10, reach)]):.2f} at {min(10, reach)} and "
-        f"{float(mean[reach]):.2f} "
-        f"at {reach}. "
+        f"From {float(mean[0]):.2f} at distance 0 to {float(mean[min(10, reach)]):.2f} at {min(10, reach)} "
+        "and "
+        f"{float(mean[reach]):.2f} at {reach}. "
     )
     caption += (
         "The band has no width: the similarity depends on the distance alone, wherever the pair stands."
         if spread < 1e-3
         else f"The band is up to {spread:.2f} wide: the same distance looks different in different places."
     )
-    if abs(float(mean[1:].mean())) < 0.1 and float(mean[1]) < 0.3:
-        caption += " No position resembles its neighbours: the table says where a token is, not what is near."
+    if float(mean[0]) < 0.999:
+        caption += " Some rows are all zero: they say nothing, and count as like no other."
+    elif float(mean[1:].abs().max()) < 0.3:
+        caption += " No position resembles any other: the table says where a token is, not what is near."
     with sheet(7.5, 4.2, caption, "drawing similarity by distance") as (figure, [[axes]]):
         distances = range(len(mean))
         axes.fill_between(distances, least.numpy(), most.numpy(), color=LINES[0], alpha=0.2, linewidth=0)
