@@ -150,6 +150,6 @@ def _validation_told(validation: Points) -> Iterator[str]:
     end_step, end = finite[-1]
     yield f"Validation is best at step {step:,}: {best:.4g}."
     if end - best > 0.05 * abs(best) and end_step > step:
-        yield f"It is {end:.4g} at step {end_step:,}: from step {step:,} on it learns what does not carry over."
+        yield f"It is {end:.4g} at step {end_step:,}: from step {step:,} on the model overfits."
     if len(finite) < len(validation):
         yield "Some of it is no finite number."
