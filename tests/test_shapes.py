@@ -263,6 +263,14 @@ def walk_order() -> None:
     order_of(LanguageModel(config(num_encoder_layers=0, positions="relative")), SIZES["T"])
 
 
+@walk("see.watch.measure", "B H Tq Tk")
+def walk_measures_of_heads() -> None:
+    from headwise.see.watch.measure import head_numbers
+
+    weights = vectors("B", "H", "Tq", "Tk").softmax(-1)
+    head_numbers(weights, torch.ones_like(weights, dtype=torch.bool))
+
+
 @walk("see.similarity", "T D")
 def walk_similarity() -> None:
     from headwise.see.order import Order

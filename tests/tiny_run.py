@@ -47,6 +47,7 @@ def tiny(run: Path, train_size: int = 64, **train: Any) -> RunConfig:
         "learning_rate": 3e-3,
         "validate_every": 3,
         "save_every": 2,
+        "watch_every": 0,  # tests/train/test_watching.py has it
         "log_every": 2,
         "average_last": 2,
         "threads": 1,

@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     from headwise.see.attention import Attention, attention
     from headwise.see.drawing import Drawing
     from headwise.see.walk.walk import Walk, trace
-    from headwise.see.watch.watch import Watch, watch
+    from headwise.see.watch.watch import watch
+    from headwise.see.watch.watcher import Watch
 
     __version__: str
 
@@ -169,7 +170,8 @@ _MODULES = {
     "see.attention": ("Attention", "attention"),
     "see.drawing": ("Drawing",),
     "see.walk.walk": ("Walk", "trace"),
-    "see.watch.watch": ("Watch", "watch"),
+    "see.watch.watch": ("watch",),
+    "see.watch.watcher": ("Watch",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -8,6 +8,8 @@ classes.json          the names of the classes, where there are any
 tokens/               a text as ids, read through a memory map
 checkpoints/          weights of the last validations, for averaging
 metrics.jsonl         a line for each logged step and validation
+watch.jsonl           a line for each step that was measured (see headwise.watch)
+report.html           the same as curves, and what is unusual in them
 tensorboard/          the same for TensorBoard, where it is installed
 .lock                 held while a process trains the run; empty, and of no meaning afterwards
 """
@@ -69,6 +71,16 @@ class RunFiles:
     def metrics(self) -> Path:
         """What was measured."""
         return self.folder / "metrics.jsonl"
+
+    @property
+    def watch(self) -> Path:
+        """What was measured inside the model."""
+        return self.folder / "watch.jsonl"
+
+    @property
+    def report(self) -> Path:
+        """The same as a page."""
+        return self.folder / "report.html"
 
     @property
     def checkpoints(self) -> Path:

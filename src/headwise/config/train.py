@@ -35,6 +35,8 @@ class TrainConfig:
         log_every: steps between lines of metrics.
         validate_every: steps between validations; each also saves.
         save_every: steps between saves of the training state; left out, as validate_every.
+        watch_every: steps between those in which norms, attention, gradients and updates are measured for
+            report.html; 0 measures none.
         patience: validations without improvement before the run stops; 0 never stops early.
         watch: what has to improve: "loss", "accuracy" or, of translations, "bleu" of the validation set.
         average_last: how many of the last validated weights are averaged at the end; 1 keeps the best.
@@ -62,6 +64,7 @@ class TrainConfig:
     log_every: int = 50
     validate_every: int = 1_000
     save_every: int | None = None
+    watch_every: int = 50
     patience: int = 0
     watch: Literal["loss", "bleu", "accuracy"] = "loss"
     average_last: int = 1
@@ -79,7 +82,12 @@ class TrainConfig:
             average_last=self.average_last,
         )
         at_least(
-            0, seed=self.seed, warmup_steps=self.warmup_steps, patience=self.patience, samples=self.samples
+            0,
+            seed=self.seed,
+            warmup_steps=self.warmup_steps,
+            watch_every=self.watch_every,
+            patience=self.patience,
+            samples=self.samples,
         )
         at_least(0, weight_decay=self.weight_decay, clip_norm=self.clip_norm)
         require(self.seed < 2**63, f"seed must be below 2**63: got {self.seed}")

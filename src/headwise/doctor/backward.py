@@ -154,7 +154,7 @@ def _differentiate(
         back = torch.autograd.grad(loss, [v.tensor for v in inner], allow_unused=True, retain_graph=True)
         found_back = cast("tuple[Tensor | None, ...]", back)
         values = {v: grad for v, grad in zip(inner, found_back, strict=True) if grad is not None}
-        passed.bad = _backward_origin(record, values, before_loss)
+        passed.bad = backward_origin(record, values, before_loss)
     if passed.bad is None:
         passed.cuts = cuts(passed.states, record, ends[-1:])
 
@@ -265,7 +265,7 @@ def ranges(op: Op) -> str:
     return ", ".join(told) if told else "nothing"
 
 
-def _backward_origin(record: Recording, grads: dict[Value, Tensor], before_loss: int) -> Bad | None:
+def backward_origin(record: Recording, grads: dict[Value, Tensor], before_loss: int) -> Bad | None:
     """The operation whose result's gradient is finite and whose operand's is not."""
     for value in reversed(record.values):
         grad = grads.get(value)

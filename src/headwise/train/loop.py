@@ -27,6 +27,7 @@ from headwise.train.schedule import learning_rate
 from headwise.train.state import Progress, load_state, save_state
 from headwise.train.task import Shown, Task, Validation
 from headwise.train.tasks import make_task
+from headwise.train.watching import Watching
 
 # a checkpoint, or what a killed process left of one; a copy by the user has another name
 _OURS = re.compile(r"step-\d{8,}\.safetensors|\.step-\d{8,}\.safetensors\.writing")
@@ -88,8 +89,9 @@ class _Trainer:
         self.fingerprint = task.fingerprint()
         torch.manual_seed(config.train.seed)  # pyright: ignore[reportUnknownMemberType]
         self.model = task.make_model()
+        plain = task.forward
         if config.train.compile:
-            task.forward = torch.compile(task.forward, dynamic=True)  # pyright: ignore[reportUnknownMemberType]
+            task.forward = torch.compile(plain, dynamic=True)  # pyright: ignore[reportUnknownMemberType]
         self.optimizer = make_optimizer(self.model, config.train)
         self.progress = Progress()
         if files.training.exists():
@@ -99,6 +101,13 @@ class _Trainer:
             view.line(f"{what} {self.progress.step} of {files.folder}")
         self._drop_checkpoints()
         self.metrics = Metrics(files.metrics, self.progress.metrics_bytes, self.progress.step)
+        self.watching: Watching | None = None
+        if config.train.watch_every and not self.is_done:
+            self.watching = Watching(
+                files, self.model, self.optimizer, config.train.watch_every, self.progress.step, self.metrics,
+                view.warn,
+            )  # fmt: skip
+            task.forward = self.watching.around(task.forward, plain)
 
     @property
     def is_done(self) -> bool:
@@ -115,7 +124,7 @@ class _Trainer:
         self.view.line(f"{parameters:,} parameters, {self.task.summary()}")
         upcoming = self._upcoming()
         began, began_tokens = time.monotonic(), progress.total_tokens
-        with self.view.bar(config.max_steps, progress.step, self.task.unit):
+        with self.view.bar(config.max_steps, progress.step, self.task.unit), self.watching or nullcontext():
             while progress.step < config.max_steps and not progress.has_stopped:
                 self._stop_where(interrupt)
                 loss, norm, rate = self._step([next(upcoming) for _ in range(config.accumulate)])
@@ -154,9 +163,13 @@ class _Trainer:
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_norm or math.inf).item()
         progress.step += 1
         if not (math.isfinite(total) and math.isfinite(norm)):
+            if self.watching is not None:
+                self.watching.explain()
             raise self._not_finite(
                 f"a finite loss and gradient, got loss {total / tokens:g} and gradient norm {norm:g}"
             )
+        if self.watching is not None:
+            self.watching.log(loss=total / tokens)
         rate = learning_rate(progress.step, config, self.config.model.d_model)
         set_learning_rate(self.optimizer, rate)
         self.optimizer.step()  # pyright: ignore[reportUnknownMemberType]
@@ -227,6 +240,8 @@ class _Trainer:
         self.metrics.sync()
         self.progress.metrics_bytes = self.metrics.bytes
         save_state(self.files.training, self.model, self.optimizer, self.progress, self.fingerprint)
+        if self.watching is not None:
+            self.watching.save()
         self._drop_checkpoints()  # only after the state that no longer names them is safe
 
     def _drop_checkpoints(self) -> None:

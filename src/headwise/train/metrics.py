@@ -41,11 +41,15 @@ class Metrics:
             self._file.write(line)
             self._file.flush()
         self.bytes += len(line)
+        for name, value in values.items():
+            if isinstance(value, int | float):
+                self.add_scalar(name, value, step)
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        """A number for TensorBoard alone."""
         if self._board is not None:
             with _as_storage_error(self._path.parent):
-                for name, value in values.items():
-                    if isinstance(value, int | float):
-                        self._board.add_scalar(name, value, step)
+                self._board.add_scalar(name, value, step)
 
     def sync(self) -> None:
         """Make the lines durable: a state that remembers them is about to be."""
