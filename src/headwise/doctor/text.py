@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from headwise.doctor import check as cards
 from headwise.doctor.check import SEVERITIES, Finding, Verdict
+from headwise.doctor.colour import colored
 from headwise.doctor.places import columns, fold, place, source, visible, visible_lines
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def to_text(report: Report, color: bool, width: int, verbose: bool) -> str:
     """The report's text form. Law: without its colour codes, the coloured text is the plain one."""
     lines = list(_layout(report, max(width, _NARROWEST), verbose))
     if color:
-        return _colored(lines)
+        return colored(lines)
     return "".join("".join(span for span, _ in line).rstrip() + "\n" for line in lines)
 
 
@@ -183,27 +184,3 @@ def _every_check(report: Report, width: int) -> Iterator[Line]:
         folded = fold(visible(held.tried), width - columns(start))
         for number, part in enumerate(folded):
             yield [(start if number == 0 else " " * columns(start), ""), (part, "")]
-
-
-def _colored(lines: Sequence[Line]) -> str:
-    from io import StringIO
-
-    from rich.console import Console
-    from rich.text import Text
-
-    out = StringIO()
-    # the caller has decided that there is colour: no variable of the environment may
-    console = Console(
-        file=out,
-        force_terminal=True,
-        color_system="standard",
-        width=10_000,
-        legacy_windows=False,
-        _environ={},
-    )
-    for line in lines:
-        spans = [(span, style) for span, style in line if span]
-        if spans:
-            spans[-1] = (spans[-1][0].rstrip(), spans[-1][1])
-        console.print(Text.assemble(*spans, no_wrap=True, end=""), soft_wrap=True, highlight=False)
-    return out.getvalue()

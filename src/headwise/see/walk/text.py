@@ -54,7 +54,7 @@ def to_text(walk: Walk, color: bool, width: int, all: bool) -> str:
     """The walk's text form. Law: without its colour codes, the coloured text is the plain one."""
     lines = list(_layout(walk, max(width, NARROWEST), all))
     if color:
-        from headwise.see.walk.colour import colored
+        from headwise.doctor.colour import colored
 
         return colored(lines)
     return "".join("".join(span for span, _ in line).rstrip() + "\n" for line in lines)

@@ -6,12 +6,10 @@ Either package will do, `lightning` and `pytorch_lightning`: the callback is one
 from __future__ import annotations
 
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from headwise.errors import MissingExtra
-from headwise.see.watch.watch import watch
-from headwise.see.watch.watcher import Watch
+from headwise.see.watch.callback import WatchedTraining
 
 
 def _bases() -> tuple[type, ...]:
@@ -30,45 +28,17 @@ def _bases() -> tuple[type, ...]:
     return tuple(dict.fromkeys(found))
 
 
-class WatchCallback(*_bases()):  # pyright: ignore[reportUntypedBaseClass, reportGeneralTypeIssues]
-    """Watches from the first training batch of `Trainer.fit` to the last; keywords are those of `watch`.
-
-    watch: what was seen, once training has begun. Nothing of what is trained changes. In a training of many
-    processes the first one watches.
-    """
-
-    def __init__(
-        self,
-        every: int = 50,
-        *,
-        report: str | Path | None = None,
-        board: Any = None,
-        live: bool = False,
-        **more: Any,
-    ) -> None:
-        super().__init__()  # pyright: ignore[reportUnknownMemberType]
-        self._settings: dict[str, Any] = {
-            "every": every,
-            "report": report,
-            "board": board,
-            "live": live,
-            **more,
-        }
-        self.watch: Watch | None = None
+class WatchCallback(WatchedTraining, *_bases()):  # pyright: ignore[reportUntypedBaseClass, reportGeneralTypeIssues]
+    """Watches `Trainer.fit` from its first training batch to its last; nothing of what is trained changes."""
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """After the sanity check, before the first batch."""
-        if trainer.is_global_zero:
-            settings: dict[str, Any] = {**self._settings, "step": int(trainer.global_step)}
-            self.watch = watch(pl_module, **settings)
-            self.watch.start()
+        self.begin(pl_module, int(trainer.global_step), is_first_process=trainer.is_global_zero)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Write the report. Errors: StorageError."""
-        if self.watch is not None:
-            self.watch.stop()
+        self.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Take the hooks away, whatever ended the training."""
-        if self.watch is not None:
-            self.watch.stop(is_failing=True)
+        self.end(is_failing=True)

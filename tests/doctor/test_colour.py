@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from headwise.see.walk.colour import colored
+from headwise.doctor.colour import colored
 
 
 def test_the_text_is_the_same_without_the_codes(monkeypatch: pytest.MonkeyPatch) -> None:
