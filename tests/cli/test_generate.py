@@ -145,7 +145,6 @@ def test_no_other_command_takes_a_run_that_does_not_translate(
     for kind in ("language", "masked", "labelled", "images"):
         typed("the\n")
         assert "does not translate: it was trained on data.kind" in fail(capsys, "translate", run_of(kind))
-        assert "does not translate" in fail(capsys, "attention", run_of(kind), "--source", "the")
 
 
 def test_a_translator_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
