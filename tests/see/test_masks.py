@@ -69,14 +69,17 @@ def test_a_causal_mask_is_said_to_be_causal() -> None:
 
 
 def test_a_wrong_causal_mask_is_not() -> None:
-    caption = draw_mask(~causal_keep(8)).caption
-    assert "7 queries may look at later positions: this mask is not causal" in caption
-    assert (
-        "7 queries may not look at their own position" in caption
-    )  # key 0, which nobody sees, counts as padding
-    assert "1 query may look nowhere" in caption
+    for inverted in (~causal_keep(8), causal_keep(8).mT):  # without and with the diagonal
+        caption = draw_mask(inverted).caption
+        assert caption.endswith("later positions alone: this is a causal mask turned round.")
     off_by_one = torch.ones(5, 5).tril(1).bool()
-    assert "4 queries may look at later positions" in draw_mask(off_by_one).caption
+    assert "4 queries may look at later positions: this mask is not causal" in draw_mask(off_by_one).caption
+    others = ~torch.eye(4, dtype=torch.bool)
+    others[3] = False
+    caption = draw_mask(others).caption
+    assert "3 queries may look at later positions" in caption
+    assert "4 queries may not look at their own position" in caption  # key 3 is seen by the others
+    assert "1 query may look nowhere" in caption
 
 
 def test_padding_is_counted() -> None:
@@ -114,7 +117,7 @@ def test_masks_and_names_of_other_kinds_are_taken() -> None:
 
 def test_a_mask_that_hides_all_is_no_causal_mask() -> None:
     caption = draw_mask(torch.zeros(4, 4, dtype=torch.bool)).caption
-    assert "Nobody may look anywhere" in caption and "causal" not in caption
+    assert "the mask is inverted, or calls everything padding" in caption and "causal" not in caption
 
 
 @pytest.mark.parametrize(

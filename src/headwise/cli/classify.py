@@ -30,7 +30,9 @@ def classify(arguments: Sequence[str]) -> int:
     )
     parser.add_place("RUN", "directory that headwise train made")
     parser.add_place("INPUT", "text file, plain or .gz; - or left out: standard input", default="-")
-    parser.add_option("output", str, "file to write when all is named (default: standard output)", "FILE")
+    parser.add_option(
+        "output", str, "file to write when all is named (default: standard output)", "FILE", short="o"
+    )
     parser.add_option(
         "evaluate",
         str,

@@ -68,7 +68,11 @@ def _parser() -> CommandParser:
         "FORM",
     )
     parser.add_option(
-        "output", str, "file for the report; its directory is made (default: standard output)", "FILE"
+        "output",
+        str,
+        "file for the report; its directory is made (default: standard output)",
+        "FILE",
+        short="o",
     )
     parser.add_option(
         "fail-on",

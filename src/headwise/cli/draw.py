@@ -19,7 +19,7 @@ def draw(arguments: Sequence[str]) -> int:
     """Run the command."""
     parser = CommandParser(
         "draw",
-        "RUN [--what curves] [--output FILE.png] [--length N]",
+        "RUN [--what curves] [-o FILE.png] [--length N]",
         "Draw a run: its loss and learning rate by step, its position encoding, or how alike positions are.",
     )
     parser.add_place("RUN", "directory that headwise train made; curves need its metrics.jsonl alone")
@@ -30,7 +30,9 @@ def draw(arguments: Sequence[str]) -> int:
         "by their distance (default curves)",
         "{curves,positions,similarity}",
     )
-    parser.add_option("output", str, "picture to write, .png or .svg (default curves.png and so on)", "FILE")
+    parser.add_option(
+        "output", str, "picture to write, .png or .svg (default curves.png and so on)", "FILE", short="o"
+    )
     parser.add_option("length", int, "positions to draw (default: all of a table, else 64)", "N")
     if parser.answers_help(arguments):
         return 0

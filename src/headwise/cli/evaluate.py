@@ -26,7 +26,7 @@ def evaluate(arguments: Sequence[str]) -> int:
     parser.add_option(
         "tokenize", str, "how BLEU cuts words; zh for Chinese, char for Japanese (default 13a)", "NAME"
     )
-    parser.add_option("output", str, "file for the translations", "FILE")
+    parser.add_option("output", str, "file for the translations", "FILE", short="o")
     add_decoding(parser)
     if parser.answers_help(arguments):
         return 0

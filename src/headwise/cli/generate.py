@@ -30,7 +30,9 @@ def generate(arguments: Sequence[str]) -> int:
     parser.add_place("RUN", "directory that headwise train made")
     parser.add_option("prompt", str, "the text to continue (default: none)", "TEXT")
     parser.add_option("prompts", str, "file of prompts, one a line; - for standard input", "FILE")
-    parser.add_option("output", str, "file to write when all is written (default: standard output)", "FILE")
+    parser.add_option(
+        "output", str, "file to write when all is written (default: standard output)", "FILE", short="o"
+    )
     parser.add_option(
         "max_new_tokens", int, f"most tokens to write for each prompt (default {MAX_NEW_TOKENS})", "N"
     )

@@ -72,7 +72,11 @@ def _parser() -> CommandParser:
         "FORM",
     )
     parser.add_option(
-        "output", str, "file for the walk; its directory is made (default: standard output)", "FILE"
+        "output",
+        str,
+        "file for the walk; its directory is made (default: standard output)",
+        "FILE",
+        short="o",
     )
     add_running(parser)
     return parser

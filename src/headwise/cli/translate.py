@@ -21,7 +21,7 @@ def translate(arguments: Sequence[str]) -> int:
     parser.add_place("RUN", "directory that headwise train made")
     parser.add_place("INPUT", "text file, plain or .gz; - or left out: standard input", default="-")
     parser.add_option(
-        "output", str, "file to write when all is translated (default: standard output)", "FILE"
+        "output", str, "file to write when all is translated (default: standard output)", "FILE", short="o"
     )
     add_decoding(parser)
     parser.add_option("n_best", int, "write the N best translations of each sentence, with scores", "N")

@@ -319,6 +319,10 @@ def _layout(subject: Subject, streams: tuple[Stream, ...], leaves: list[Tensor])
         return "batch-first"
     ids = leaves[streams[-1].leaf]
     targets = subject.targets
+    if len(streams) == 2 and all(stream.is_ids for stream in streams):
+        source = leaves[streams[0].leaf]  # a batch has as many rows of one as of the other
+        if source.dim() == ids.dim() == 2 and source.shape[0] != ids.shape[0]:
+            return "time-major" if source.shape[1] == ids.shape[1] else "batch-first"
     if ids.dim() != 2 or min(ids.shape) < 2:
         return "batch-first"
     if isinstance(targets, Tensor) and targets.shape == ids.shape:

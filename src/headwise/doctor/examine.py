@@ -302,6 +302,6 @@ def _asks(adapted: Adapted) -> tuple[str, ...]:
             )
         return (
             f"nothing says whether this is a decoder or an encoder{given}: give --kind (or kind=...); "
-            "the checks that need it are not applicable",
+            "the checks that need it, causal-leak among them, were not made",
         )
     return ()

@@ -78,7 +78,9 @@ def unfolded(weights_at: Tensor, v_at: Tensor, weight: Value) -> tuple[Tensor, T
     folded, keys = weights_at.shape[1:]
     if keys != columns or folded == rows or folded % rows:
         return weights_at, v_at
-    apart = weights_at.reshape(-1, rows, columns)
+    lies = weights_at[:, :, 0] // (rows * columns)  # rows of several heads may come in turns
+    order = lies.argsort(dim=1, stable=True)
+    apart = weights_at.gather(1, order.unsqueeze(-1).expand_as(weights_at)).reshape(-1, rows, columns)
     whole = apart // (rows * columns)  # which of the softmax's matrices each element lies in
     if bool((whole != whole[:, :1, :1]).any()):
         return weights_at, v_at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+import torch
 from torch import Tensor
 
 from headwise.doctor.blame import applied_at, callers, made_places
@@ -20,6 +21,11 @@ def two_valued(tensor: Tensor) -> bool:
         return False
     low, high = tensor.min(), tensor.max()
     return bool(low != high) and bool(((tensor == low) | (tensor == high)).all())
+
+
+def is_flag(tensor: Tensor) -> bool:
+    """Does a tensor say yes or no to places, and the same to all of them?"""
+    return tensor.dtype is torch.bool and tensor.numel() > 1 and bool((tensor == tensor.flatten()[0]).all())
 
 
 def by_place(tensor: Tensor) -> bool:

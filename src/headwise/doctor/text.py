@@ -19,6 +19,7 @@ Line = list[tuple[str, str]]  # spans of text, each with its style
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold cyan", "clear": "bold green"}
 _FINDINGS, _NAMES, _OTHERS, _LINES = 20, 12, 10, 12  # how many of each before "and N more"
 _NARROWEST = 40
+_FEW = 4  # checks, up to which the reason is told why one was not made
 _INDENT = 2
 
 
@@ -99,11 +100,17 @@ def _layout(report: Report, width: int, verbose: bool) -> Iterator[Line]:
     worst = report.worst
     style = _STYLES[worst or "clear"]
     yield from ([(line, style)] for line in fold(summary(report), width))
-    if failed := report.with_verdict("could-not-run"):
+    words: list[tuple[Verdict, str]] = [("could-not-run", "could not run")]
+    if len(report.verdicts) <= _FEW and not verbose:  # somebody asked for these, and wants to know
+        words.append(("not-applicable", "not applicable"))
+    for word, said in words:
         name = names()
-        told = [f"{id} {name.get(id, '')}".rstrip() + f": {held.tried}" for id, held in failed.items()]
+        told = [
+            f"{id} {name.get(id, '')}".rstrip() + f": {held.tried}"
+            for id, held in report.with_verdict(word).items()
+        ]
         for line in told if verbose else some(told, _OTHERS):
-            yield from _hanging("  ", f"could not run  {line}", width)
+            yield from _hanging("  ", f"{said}  {line}", width)
     if verbose and report.verdicts:
         yield []
         yield from _every_check(report, width)

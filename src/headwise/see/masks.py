@@ -167,8 +167,11 @@ def _facts(maps: list[Tensor]) -> list[str]:
     facts: list[str] = []
     rows, columns = maps[0].shape
     if not any(m.any() for m in maps):
-        return ["Nobody may look anywhere: attention must give zeros, and softmax alone gives NaN."]
+        return ["Nobody may look anywhere: the mask is inverted, or calls everything padding."]
     if rows == columns and rows > 1:
+        causal = torch.ones(rows, rows, dtype=torch.bool).tril()
+        if all(torch.equal(m, ~causal) or torch.equal(m, causal.T) for m in maps):
+            return ["Every query may look at later positions alone: this is a causal mask turned round."]
         future = sum(int(m.triu(1).any(1).sum()) for m in maps)
         if not future:
             facts.append("No query may look at a later position: this mask is causal.")
@@ -188,10 +191,7 @@ def _facts(maps: list[Tensor]) -> list[str]:
         )
     nowhere = sum(int((~m.any(1)).sum()) for m in maps)
     if nowhere:
-        facts.append(
-            f"{_queries(nowhere)} may look nowhere: attention must give zeros there, and softmax alone gives "
-            "NaN."
-        )
+        facts.append(f"{_queries(nowhere)} may look nowhere: softmax over nothing but -inf gives NaN there.")
     return facts
 
 

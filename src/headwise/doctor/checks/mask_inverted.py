@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from headwise.doctor.blame import related
 from headwise.doctor.check import Found, NotApplicable, Tried, check
-from headwise.doctor.mask_lines import by_place, not_of, two_valued, wrong_mask, wrong_polarity
+from headwise.doctor.mask_lines import by_place, is_flag, not_of, two_valued, wrong_mask, wrong_polarity
 from headwise.doctor.masks import causal_forms, hidden
 from headwise.doctor.padded import padded
 from headwise.doctor.probe import Probe
+from headwise.doctor.sites import Site
 
 
 @check(
@@ -29,6 +30,17 @@ from headwise.doctor.probe import Probe
     quick=True,
 )  # fmt: skip
 def mask_inverted(probe: Probe) -> Iterator[Found | Tried]:
+    blind = [site for site in probe.sites if _is_blind(site)]
+    if blind:
+        site = blind[0]
+        place, others = wrong_polarity(probe, probe.base.record, site, not_of(probe.sites, blind), is_flag)
+        yield Found(
+            f"in {len(blind)} of {len(probe.sites)} attentions every key is hidden from every query",
+            at=place,
+            module=site.module,
+            related=tuple(related(others, "the mask is made or put on here", place)),
+        )
+        return
     forms = causal_forms(probe)
     future = [site for site, form in forms if form == "inverted"]
     if future:
@@ -71,3 +83,13 @@ def mask_inverted(probe: Probe) -> Iterator[Found | Tried]:
         module=site.module,
         related=tuple(related(others, "the mask is made or put on here", place)),
     )
+
+
+def _is_blind(site: Site) -> bool:
+    """Is everything hidden from everyone, and the weights are what softmax makes of that?
+
+    Zero weights are no accident: whoever makes them has thought of rows with nothing to see.
+    """
+    if site.shape[2] < 2 or not bool(hidden(site).all()):
+        return False
+    return bool(site.weights.isnan().any()) or bool((site.weights.sum(-1) > 0.5).all())
