@@ -163,7 +163,8 @@ def test_a_public_checkpoint_is_read_too(tmp_path: Path, capsys: pytest.CaptureF
             ["RUN", "--source", "a", "--kind", "self"],
             "--kind must be one that the model has, encoder or decoder or cross",
         ),
-        (["RUN", "--source", "a", "--device", "moon"], "--device must name a device that is there: got moon"),
+        (["RUN", "--source", "a", "--device", "moon"], "--device must be one that is there, cpu"),
+        (["RUN", "--source", "a", "--device", "meta"], "got meta (meta holds shapes and no numbers)"),
         (["no_such_run", "--source", "a"], "no run no_such_run; headwise train RECIPE makes one"),
         (["no_such_model.py"], "no file no_such_model.py"),
         (
@@ -185,6 +186,14 @@ def test_what_cannot_be_is_one_line(
     monkeypatch.chdir(tmp_path)
     assert said in fail(capsys, "attention", *(run if word == "RUN" else word for word in words))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("device", ["foo", "meta", "cuda:99"])
+def test_a_device_that_is_not_there_is_one_line(
+    device: str, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = fail(capsys, "attention", model, "--device", device)
+    assert "--device must be one that is there, cpu" in said and f": got {device} (" in said
 
 
 def test_a_mistake_in_the_arguments_loads_no_torch() -> None:

@@ -97,3 +97,7 @@ heavy = [name for name in ("torch", "numpy", "jaxtyping") if name in sys.modules
 assert codes == [0, 2, 2] and not heavy, (codes, heavy)
 """
     subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT, capture_output=True)
+
+
+def test_an_output_without_a_name_is_told_as_that(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "empty name" in fail(capsys, "trace", file, "--output", "")

@@ -24,6 +24,7 @@ from headwise.errors import ConfigError
 from headwise.model.encoder_decoder import AttentionMaps, EncoderDecoder
 from headwise.model.masks import causal_keep
 from headwise.see.attention import Attention, attention
+from headwise.see.one_row import check_row
 from headwise.see.stacks import Stack
 
 B, T, H, DH, V = 3, 6, 4, 4, 20
@@ -286,6 +287,14 @@ def test_names_are_what_the_user_says_else_ids() -> None:
 def test_a_row_that_is_not_there_is_refused(row: int) -> None:
     with pytest.raises(ConfigError, match=rf"row must be from 0 to 2: the batch has 3 rows, got {row}"):
         attention(Written(F.scaled_dot_product_attention), IDS, row=row)
+
+
+@pytest.mark.parametrize("row", ["a", True, 1.0, None])
+def test_a_row_is_a_whole_number(row: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"^row must be a whole number, 0 the first: got {row!r}$"):
+        check_row(row)
+    with pytest.raises(ConfigError, match=r"^row must be a whole number, 0 the first: got True$"):
+        attention(Written(F.scaled_dot_product_attention), IDS, row=True)
 
 
 def test_what_cannot_be_shown_is_told() -> None:

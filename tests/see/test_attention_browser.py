@@ -208,10 +208,10 @@ def test_the_keyboard_does_all_of_it(shown: Open) -> None:
     assert title(page) == "Decoder self-attention, rollout up to layer 2"
     page.locator("#hw-map").focus()
     press("ArrowDown")
-    assert page.locator("#hw-spoken").text_content().startswith("two (1) looks at <bos> (1): ")
+    assert page.locator("#hw-spoken").text_content().startswith("two (1) comes from <bos> (1): ")
     for key in ("ArrowDown", "End", "ArrowLeft"):
         press(key)
-    assert page.locator("#hw-spoken").text_content().startswith("dogs (2) looks at snow (7): masked")
+    assert page.locator("#hw-spoken").text_content().startswith("dogs (2) comes from snow (7): masked")
     press("Escape")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "rollout up to layer 2"
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineWidth")
@@ -327,6 +327,47 @@ def test_markup_in_a_token_runs_nothing(shown: Open) -> None:
     page.wait_for_selector("#hw-table td")
     assert page.locator("img").count() == 0
     assert page.locator(".word").first.text_content() == HOSTILE
+
+
+def test_a_mean_and_a_rollout_say_what_they_are(shown: Open) -> None:
+    page = shown(translation(), "encoder/1/mean/map")
+    assert " looks, in the mean of the heads, at " in hover(page, 1, 2)
+    page.get_by_label("mean of all layers").click()
+    settled(page)
+    assert " looks, in the mean of all layers, at " in hover(page, 1, 2)
+    head_cell(page, 1, 6).click()
+    settled(page)
+    assert " comes from " in hover(page, 1, 1) and "looks" not in hover(page, 1, 2)
+    head_cell(page, 1, 1).click()
+    settled(page)
+    assert " looks at " in hover(page, 1, 2)
+
+
+@pytest.mark.parametrize("lines_first", [True, False])
+def test_another_size_of_the_window_lays_all_out_again(
+    lines_first: bool, shown: Open, browser_page: Any
+) -> None:
+    """Also while the map is hidden; as large as if the page had been opened so."""
+    sizes = """() => [...document.querySelectorAll('.cells, #hw-grid [role=gridcell]')].map(
+        (cell) => Math.round(cell.getBoundingClientRect().width))"""
+    page = shown(translation(), f"encoder/1/1/{'lines' if lines_first else 'map'}")
+    wide = page.evaluate(sizes)
+    browser_page.set_viewport_size({"width": 500, "height": 900})
+    if lines_first:
+        page.get_by_role("button", name="Map").click()
+    settled(page)
+    page.wait_for_function("() => document.querySelector('#hw-grid').dataset.drawn")
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    found = page.evaluate(sizes)
+    page.reload()
+    assert settled(page).evaluate(sizes) == found != wide
+    assert page.evaluate("document.documentElement.scrollWidth") <= 500
+
+
+def test_an_address_of_the_languages_own_names_opens_the_first(shown: Open) -> None:
+    for address in ("cross/__proto__/constructor/constructor", "cross/1/1/toString", "constructor/1/1/map"):
+        page = shown(translation(), address)
+        assert title(page).endswith("layer 1, head 1") and page.locator("#hw-map").is_visible()
 
 
 def test_an_address_that_names_no_head_opens_the_first(shown: Open) -> None:

@@ -103,6 +103,19 @@ def test_padding_is_no_query() -> None:
     assert "always" not in judged(pointing(0, 1, 2, 3, 0, 0)).note
 
 
+def test_the_queries_of_a_cross_attention_are_no_keys() -> None:
+    """As many of both, the last two keys padding: all six queries count, and none has a place of its own."""
+    keep = torch.ones(T, T, dtype=torch.bool)
+    keep[:, 4:] = False
+    weights = pointing(0, 1, 2, 3, 0, 0)
+    spread = torch.full((T, T), 0.25).masked_fill(~keep, 0)
+    weights[4:] = spread[4:]
+    (cross,) = head_facts(layer(weights, keep=keep), NAMES, "cross")
+    assert cross.entropy == pytest.approx(2 / 6 * math.log(4)) and "own place" not in cross.note
+    (own,) = head_facts(layer(weights, keep=keep), NAMES, "encoder")
+    assert own.entropy == 0 and "own place" in own.note
+
+
 def test_short_texts_are_never_called_collapsed() -> None:
     for weights in (torch.full((2, 2), 0.5), torch.eye(2), torch.tensor([[1.0, 0.0], [1.0, 0.0]])):
         assert judged(weights).state == ""

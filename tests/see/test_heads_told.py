@@ -48,18 +48,18 @@ def test_many_heads_take_several_rows_and_many_words_are_cut() -> None:
 def test_the_summary_counts_what_has_collapsed() -> None:
     lines = list(summary([stack([ORDINARY, DEAD], [SHARP, SHARP])], most=1))
     assert lines[0] == (
-        "Self-attention: 2 x 2 heads, entropy 0 to 67 % of the most possible; collapsed: 1 dead, 2 one-hot"
+        "Self-attention: 2 x 2 heads, entropy 0 to 66 % of the most possible; collapsed: 1 dead, 2 one-hot"
     )
     assert lines[1].startswith("  layer 1 head 2 is dead: every query looks at the same token 1 (<s>)")
     assert lines[-1] == "  and 2 more"
     assert list(summary([stack([ORDINARY])])) == [
-        "Self-attention: 1 x 1 heads, entropy 67 to 67 % of the most possible; collapsed: none"
+        "Self-attention: 1 x 1 heads, entropy 66 to 66 % of the most possible; collapsed: none"
     ]
 
 
 def test_the_summary_of_nan_says_so() -> None:
     nan = torch.full((T, T), torch.nan)
-    assert "entropy 67 to 67 % of the most" in next(summary([stack([nan, ORDINARY, nan])]))
+    assert "entropy 66 to 66 % of the most" in next(summary([stack([nan, ORDINARY, nan])]))
     assert "entropy NaN;" in next(summary([stack([nan])]))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from matplotlib.figure import Figure
 
 from headwise.errors import ConfigError, StorageError
 from headwise.see.drawing import Drawing
+from headwise.see.heads import head_facts
+from headwise.see.heads_told import percent
 from headwise.see.maps import draw_attention
 from headwise.see.stacks import Layer, Stack, StackKind
 
@@ -62,6 +65,61 @@ def test_every_layer_and_head_is_drawn_with_its_weights() -> None:
             image = drawn[f"layer {layer + 1} head {head + 1}"].images[0]
             assert np.array_equal(np.asarray(image.get_array()), stack.layers[layer].weights[head].numpy())
             assert image.get_clim() == (0, 1)
+
+
+def test_what_is_no_weight_is_neither_masked_nor_a_weight(tmp_path: Path) -> None:
+    stack = some(1, 1, hidden=2)
+    stack.layers[0].weights[0, 1] = torch.nan
+    drawing = draw_attention([stack], "t")
+    (axes,) = panels(drawing).values()
+    red, image = axes.images
+    odd = np.zeros((4, 7), bool)
+    odd[1, :5] = True  # and no cell that is masked
+    assert np.array_equal(~np.ma.getmaskarray(red.get_array()), odd)
+    hidden = np.arange(7)[None].repeat(4, 0) >= 5
+    assert np.array_equal(np.ma.getmaskarray(image.get_array()), odd | hidden)
+    r, g, b, alpha = red.cmap(1.0)
+    assert alpha == 1 and r > 2 * max(g, b)
+    assert "Red: not a weight (NaN, or outside 0 to 1)." in drawing.caption
+    assert "Red" not in draw_attention([some(1, 1, hidden=2)], "t").caption
+    drawing.save(tmp_path / "nan.png")
+    assert size_of(tmp_path / "nan.png")
+
+
+def test_stacks_of_one_kind_are_numbered() -> None:
+    one, two = some(1, 1, SOURCE, kind="self"), some(1, 1, TARGET, TARGET, kind="self")
+    told = said(draw_attention([one, two], "t").figure)
+    assert "Self-attention 1" in told and "Self-attention 2" in told and "Self-attention" not in told
+    assert "Self-attention" in said(draw_attention([one, some()], "t").figure)
+
+
+def test_percents_are_rounded_down_so_that_the_limit_is_seen() -> None:
+    """What is not called uniform does not bear the 99 % of one that is."""
+    for away, title in ((0.0935, "98 %"), (0.07, "99 % uniform")):
+        near = torch.tensor([[0.5 + away, 0.5 - away]]).repeat(4, 1) / 2
+        layer = Layer("", torch.cat([near, near.flip(1)], 1)[None], torch.ones(1, 4, 4, dtype=torch.bool))
+        (facts,) = head_facts(layer)
+        assert 0.985 < facts.share < 0.995
+        (axes,) = panels(draw_attention([Stack("self", (layer,), TARGET, TARGET, ("", ""))], "t")).values()
+        assert axes.get_title(loc="left").splitlines()[1] == title
+    assert [percent(share) for share in (0.9899, 0.99, 0.57, 1.0, float("nan"))] == [
+        "98",
+        "99",
+        "57",
+        "100",
+        "NaN",
+    ]
+
+
+def test_names_of_thousands_of_characters_are_cut(tmp_path: Path) -> None:
+    stack = some(1, 1, ("x" * 5000, *TARGET[1:]), ("y" * 100_000, *SOURCE[1:]))
+    start = time.process_time()
+    drawing = draw_attention([stack], "t" * 5000)
+    drawing.save(tmp_path / "long.png")
+    assert time.process_time() - start < 5
+    assert max(size_of(tmp_path / "long.png")) < 4000
+    (axes,) = panels(drawing).values()
+    assert axes.get_yticklabels()[0].get_text() == "x" * 31 + "\u2026"
 
 
 def test_masked_cells_are_not_zero_weights() -> None:

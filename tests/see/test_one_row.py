@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from headwise.doctor.adapt import adapt
 from headwise.doctor.subject import Subject
 from headwise.errors import ConfigError
+from headwise.see.attention import attention
 from headwise.see.one_row import RowPass, pass_over
 
 X = torch.randn(3, 5, 16)
@@ -119,6 +120,114 @@ def test_the_row_of_every_input_is_taken() -> None:
     found = ran(Masked(), {"x": X, "pad_mask": mask, "bias": torch.arange(3.0)}, 1)
     assert torch.equal(found.maps[0].keep, (~mask[1]).expand(4, 5, 5))
     assert [tuple(leaf.shape) for leaf in found.batch.leaves] == [(1, 5, 16), (1, 5), (1,)]
+
+
+def test_what_a_model_raises_on_its_own_batch_is_told() -> None:
+    """Siamese over inputs of other lengths: along the other axis it would run, on rows that are none."""
+
+    class Siamese(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = encoder()
+
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            return self.layer(a) - self.layer(b)
+
+    with pytest.raises(
+        ConfigError,
+        match=r"^the model could not be called on its batch: RuntimeError: The size of tensor a \(5",
+    ):
+        ran(Siamese(), (X, torch.randn(3, 7, 16)))
+
+    class Wants(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = encoder(is_first=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if tuple(x.shape[:2]) not in {(3, 1), (5, 1)}:
+                raise ValueError(f"no {list(x.shape)}")
+            return self.layer(x)
+
+    with pytest.raises(ConfigError, match=r"its batch: ValueError: no \[3, 5, 16\]; give `call`"):
+        ran(Wants(), X)
+
+
+class Bank(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = encoder()
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.layer(a).mean(1) @ self.layer(b).mean(1).mT
+
+
+def test_inputs_are_turned_only_where_all_have_that_axis() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = encoder(is_first=False)
+
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            return self.layer(a).mean(0) + self.layer(b).mean((0, 1))
+
+    found = ran(Two(), (X, torch.randn(4, 5, 16)), kind="encoder-decoder")
+    assert found.notes[0].startswith("it looks along axis 0") and found.maps[0].weights.shape == (4, 3, 3)
+    # a bank of its own number of rows cannot be cut, and stays whole
+    bank = ran(Bank(), (X, torch.randn(4, 6, 16)), 2, kind="encoder-decoder")
+    assert torch.equal(bank.maps[0].weights, ran(Bank(), (X[2:], bank.batch.leaves[1])).maps[0].weights)
+
+
+def test_one_row_is_read_with_the_batch_in_front() -> None:
+    ids = torch.tensor([[3, 1, 4, 1, 5, 2]])
+    table = nn.Embedding(9, 16)
+
+    class Reads(nn.Module):
+        def __init__(self, is_first: bool) -> None:
+            super().__init__()
+            self.table, self.layer = table, encoder(is_first)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.layer(self.table(ids))
+
+    found = ran(Reads(True), ids)
+    assert found.maps[0].weights.shape == (4, 6, 6) and found.notes == ()
+    lengthwise = ran(Reads(False), ids)
+    assert lengthwise.notes[0].startswith("it looks along axis 0 of its inputs, which has one position")
+    assert torch.equal(lengthwise.maps[0].keep[0], torch.eye(6).bool()), "each is alone"
+    for is_first in (True, False):
+        (stack,) = attention(Reads(is_first), ids, tokens=list("abcdef")).stacks
+        assert stack.queries == stack.keys == tuple("abcdef")
+
+
+def test_a_model_that_ends_the_program_is_told() -> None:
+    class Ends(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise SystemExit(3)
+
+    with pytest.raises(ConfigError, match=r"^the model could not .* it calls sys.exit\(3\); give `call`"):
+        ran(Ends(), X)
+
+
+def test_queries_that_read_no_input_are_told() -> None:
+    """Learnt queries over zeros look at one another first: the map is the same for every input."""
+
+    class Detector(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.queries = nn.Parameter(torch.randn(4, 16))
+            self.own, self.cross = (nn.MultiheadAttention(16, 4, batch_first=True) for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            z = torch.zeros(len(x), 4, 16)
+            z = z + self.own(z + self.queries, z + self.queries, z)[0]
+            return z + self.cross(z + self.queries, x, x)[0]
+
+    found = ran(Detector(), X)
+    assert [each.weights.shape for each in found.maps] == [(4, 4, 5)]
+    (note,) = found.notes
+    assert note.startswith("left out: 1 softmax (") and "queries that are learnt" in note
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a second device")

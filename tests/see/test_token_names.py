@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -65,9 +68,12 @@ def test_names_of_ids(given: Names | None, names: tuple[str, ...]) -> None:
 
 
 def test_numbers_where_nothing_names_the_tokens() -> None:
-    assert attention(Reader(), torch.randn(2, 3, 8)).stacks[0].keys == ("0", "1", "2")
+    assert attention(Reader(), torch.randn(2, 3, 8)).stacks[0].keys == ("#0", "#1", "#2")
     # a token more than ids: which of them are they?
-    assert attention(Reader(1), IDS).stacks[0].keys == ("0", "1", "2", "3")
+    found = attention(Reader(1), IDS)
+    assert found.stacks[0].keys == ("#0", "#1", "#2", "#3")
+    assert found.notes == ("positions that no id names are numbered, #0 the first",)
+    assert attention(Reader(), torch.randn(2, 3, 8)).notes == (), "no ids to be mistaken for"
     assert attention(Reader(1), IDS, tokens=list("xabc")).stacks[0].keys == tuple("xabc")
 
 
@@ -85,7 +91,108 @@ def test_a_part_of_the_patches_is_only_numbered() -> None:
             assert self.cut is not None
             return self.read(self.cut(images).flatten(2).mT[:, [5, 0]])
 
-    assert attention(Some(True, False), torch.randn(1, 1, 4, 6)).stacks[0].keys == ("0", "1")
+    assert attention(Some(True, False), torch.randn(1, 1, 4, 6)).stacks[0].keys == ("#0", "#1")
+
+
+class Moving(nn.Module):
+    """Looks its ids up as `move` puts them."""
+
+    def __init__(self, move: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.table, self.project, self.move = nn.Embedding(9, 8), nn.Linear(8, 24), move
+
+    def forward(self, ids: Tensor) -> Tensor:
+        q, k, v = self.project(self.table(self.move(ids))).chunk(3, -1)
+        return (q @ k.mT).softmax(-1) @ v
+
+
+def shifted_right(ids: Tensor) -> Tensor:
+    """As T5 makes the decoder's ids of labels."""
+    moved = ids.new_zeros(ids.shape)
+    moved[:, 1:] = ids[:, :-1].clone()
+    moved[:, 0] = 6
+    return moved.masked_fill(moved == -100, 0)
+
+
+@pytest.mark.parametrize(
+    ("move", "ids", "names"),
+    [
+        (lambda ids: ids.flip(1), "182", "cba"),
+        (lambda ids: ids[:, torch.tensor([1, 2, 0])], "281", "bca"),
+        (lambda ids: torch.cat((ids[:, 2:], ids[:, :2]), 1), "815", "cab"),
+        (shifted_right, "652", "6ab"),
+    ],
+)
+def test_names_follow_the_ids_that_are_looked_up(
+    move: Callable[[Tensor], Tensor], ids: str, names: str
+) -> None:
+    model, given = Moving(move), IDS[1:]
+    looked_up = tuple(str(int(id)) for id in move(given)[0])
+    found = attention(model, given)
+    assert found.stacks[0].queries == found.stacks[0].keys == looked_up
+    assert any(note.startswith("the model cuts, shifts, turns or permutes its ids") for note in found.notes)
+    found = attention(model, given, tokens=list("abc"))
+    assert found.stacks[0].keys == tuple(names)
+    assert ("an id that the model put in" in "".join(found.notes)) == ("6" in names)
+    named = attention(model, given, tokens=lambda ids: [f"<{n}>" for n in ids]).stacks[0].keys
+    assert named == tuple(f"<{id}>" for id in looked_up)
+
+
+@pytest.mark.parametrize(
+    ("move", "names"),
+    [
+        (lambda x: x.flip(1), "cba"),
+        (lambda x: x[:, torch.tensor([1, 2, 0])], "bca"),
+        (lambda x: nn.functional.layer_norm(x + 1, (8,)).roll(1, 1), "cab"),
+        (lambda x: torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1]), 1), ("#0", "a", "b")),
+        (lambda x: x + x.mean(1, keepdim=True), "abc"),
+        (lambda x: x + x.flip(1), "abc"),
+    ],
+)
+def test_names_follow_vectors_that_are_moved(move: Callable[[Tensor], Tensor], names: Any) -> None:
+    class Later(Moving):
+        def forward(self, ids: Tensor) -> Tensor:
+            q, k, v = self.project(self.move(self.table(ids))).chunk(3, -1)
+            return (q @ k.mT).softmax(-1) @ v
+
+    found = attention(Later(move), IDS, row=1, tokens=list("abc"))
+    assert found.stacks[0].queries == found.stacks[0].keys == tuple(names)
+    assert bool(found.notes) == (names != "abc")
+
+
+def test_positions_looked_up_beside_the_ids_do_not_name_them() -> None:
+    """Positions counted from the ids (padding left out), an offset, a second table of pairs."""
+
+    class Counted(Moving):
+        def forward(self, ids: Tensor) -> Tensor:
+            places = (ids != 2).long().cumsum(1)
+            x = self.table(ids.flip(1).flip(1)) + self.table(places) + self.table(ids.roll(1, 1))
+            q, k, v = self.project(x).chunk(3, -1)
+            return (q @ k.mT).softmax(-1) @ v
+
+    for model in (Counted(lambda ids: ids), Moving(lambda ids: (ids + 1) % 9)):
+        found = attention(model, IDS, row=1)
+        assert found.stacks[0].keys == ("5", "2", "8") and found.notes == ()
+
+
+def test_names_may_come_in_any_form() -> None:
+    def keys(tokens: Any, **more: Any) -> tuple[str, ...]:
+        return attention(Reader(), IDS, row=1, tokens=tokens, **more).stacks[0].keys
+
+    assert keys(torch.tensor([7, 8, 9])) == keys(torch.tensor([7, 8, 9]).numpy()) == ("7", "8", "9")
+    assert keys(letter for letter in "abc") == keys("abc") == ("a", "b", "c")
+    # a tokenizer has no name for an id beyond its vocabulary
+    assert keys(lambda ids: [None if n == 2 else f"<{n}>" for n in ids]) == ("<5>", "2", "<8>")
+    made: Names = lambda ids: [f"<{n}>" for n in ids]  # noqa: E731
+    assert keys(made, source_tokens=made) == keys(made) == ("<5>", "<2>", "<8>")
+
+
+@pytest.mark.parametrize("ways", [lambda ids: 1 / 0, lambda ids: None])
+def test_what_a_function_raises_is_one_line(ways: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^tokens must be a function from .* names: it raised \w+Error: .+$"
+    ):
+        attention(Reader(), IDS, tokens=ways)
 
 
 def test_source_and_target_have_names_of_their_own() -> None:

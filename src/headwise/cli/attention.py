@@ -135,9 +135,12 @@ def _check(given: Mapping[str, Any], what: str) -> None:
 
 
 def _of_file(given: Mapping[str, Any]) -> Attention:
+    from headwise.doctor.available import check_device
     from headwise.doctor.load import load
     from headwise.see.attention import attention_of
 
+    if given.get("device") is not None:
+        check_device(given["device"], "--device")
     loaded = load(given["model"], seconds=given.get("load-timeout", SECONDS))
     with loaded.running():
         found = attention_of(loaded.subject, row=given.get("row", 0), device=given.get("device"))
@@ -164,13 +167,11 @@ def _of_folder(given: Mapping[str, Any], what: str) -> tuple[str | None, Attenti
 
 
 def _move(model: Any, device: str | None) -> None:
-    if device is None:
-        return
-    try:
+    if device is not None:
+        from headwise.doctor.available import check_device
+
+        check_device(device, "--device")
         model.to(device)
-    except (RuntimeError, AssertionError) as error:
-        told = str(error).splitlines()[0]
-        raise ConfigError(f"--device must name a device that is there: got {device} ({told})") from None
 
 
 def _chosen(found: Attention, kind: str | None, output: Path) -> tuple[Attention, str]:

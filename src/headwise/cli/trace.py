@@ -85,6 +85,8 @@ def _parser() -> CommandParser:
 def _wish(given: Mapping[str, Any]) -> _Wish:
     """Errors: ConfigError for what cannot be, before torch is loaded."""
     output = given.get("output")
+    if output == "":
+        raise ConfigError("--output must name a file: got an empty name")
     if output is not None:
         check_output(output)
     ending = _SUFFIXES.get(Path(output).suffix.lower()) if output else None

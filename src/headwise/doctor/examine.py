@@ -12,6 +12,7 @@ import torch
 
 from headwise.doctor.adapt import Adapted, adapt, flatten
 from headwise.doctor.all_scores import with_all_scores
+from headwise.doctor.available import check_device
 from headwise.doctor.check import (
     SEVERITIES,
     Check,
@@ -93,6 +94,8 @@ def examine_subject(
 ) -> Report:
     """Examine a subject; `making` records what was made where, `quick` takes the fast checks only."""
     started = time.perf_counter()
+    if device is not None:
+        check_device(device)
     adapted = adapt(subject)
     answers: list[_Answer] = []
     verdicts: dict[str, Verdicted] = {}

@@ -95,8 +95,9 @@ def _projected(value: Value) -> Value:
             break
         if weight_of(op) is not None:
             return data_of(op)
-        wide = [v for v in op.inputs if v.sources and v.tensor.is_floating_point()]
-        if not wide or not (op.moves or op.pointwise or op.name in {"update", "native_layer_norm"}):
+        wide = [v for v in op.inputs if v.sources and (v.tensor.is_floating_point() or v.tensor.is_complex())]
+        passes = {"update", "native_layer_norm", "view_as_complex", "view_as_real"}  # rotations in the plane
+        if not wide or not (op.moves or op.pointwise or op.name in passes):
             break
         current = max(wide, key=lambda v: (v.tensor.numel(), v.index))
     return value

@@ -11,6 +11,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from headwise.errors import ConfigError
+
 COPIED_BYTES = 400 * 2**20  # above this the weights of a model are not kept: no run of ours writes to them
 
 _HELD = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
@@ -58,6 +60,11 @@ def untouched(model: nn.Module, optimizer: Any = None) -> Generator[None]:
 def _held(model: nn.Module) -> Callable[[], None]:
     """Modes, and which parameters, buffers, children and hooks each module has; the result puts them back."""
     modes = [(module, module.training) for module in model.modules()]
+    if any("_parameters" not in vars(module) for module, _ in modes):
+        raise ConfigError(
+            "the model must be a module of Python: got one that torch.jit has traced; "
+            "give the module that it was traced from"
+        )
     names = [(module, name, dict(vars(module)[name])) for module, _ in modes for name in _HELD]
 
     def restore() -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from headwise.doctor.adapt import adapt
+from headwise.doctor.places import place
+from headwise.doctor.sites import Site
 from headwise.doctor.subject import KINDS, Kind, Layout, Subject
 from headwise.errors import ConfigError
 from headwise.files import write_text_atomically
+from headwise.see.cut_heads import cut_across_time
 from headwise.see.heads_told import told
-from headwise.see.one_row import RowPass, pass_over
-from headwise.see.stacking import stacks_of
-from headwise.see.stacks import Layer, Stack
+from headwise.see.one_row import Map, RowPass, check_row, pass_over
+from headwise.see.stacking import kinds_of, stacks_of
+from headwise.see.stacks import Stack
 from headwise.see.token_names import Names, TokenNames
 
 ENDINGS = (".html", ".png", ".svg")
@@ -93,14 +96,17 @@ def attention(
     """What every head looks at while the model reads one row of a batch, whatever kernel it uses.
 
     model, inputs, kind, pad_id, call, layout: as `examine` takes them. row: of the batch.
-    tokens: names of the row's positions (the target's of an encoder-decoder), or what makes them of ids, such
-    as tokenizer.convert_ids_to_tokens; left out, the ids. source_tokens: of the source; left out, what makes
-    the names of `tokens` makes these too.
+    tokens: names of the row's positions, or what makes them of ids, such as tokenizer.convert_ids_to_tokens;
+    left out, the ids. Of two inputs they name the one that asks (a cross-attention's queries come from it, an
+    encoder-decoder's target), source_tokens the one that is read; where neither reads the other,
+    source_tokens name the first. What makes the names of `tokens` makes those of the source too, if left out.
+    Names follow their ids where the model shifts or permutes them before it looks them up.
     One pass, without gradients, dropout off, in the model's own precision; the model comes back as it was.
-    Laws: the weights are those of the pass itself, as fused kernels would have them; what a mask hides is
-    told from what got no weight.
-    Errors: ConfigError where the model cannot be called, has no such row, or no attention.
+    Laws: the weights are those that are mixed with the values, as fused kernels would have them; only what
+    got no weight is called masked.
+    Errors: ConfigError where the model cannot be called, has no such row or device, or no attention.
     """
+    check_row(row)
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"kind must be {', '.join(KINDS[:-1])} or {KINDS[-1]}: got {kind!r}")
     subject = Subject(model, inputs, call=call, kind=kind, pad_id=pad_id, layout=layout)
@@ -119,11 +125,41 @@ def attention_of(
     """The same of a subject, as a file or a run gives it."""
     adapted = adapt(subject)
     found = pass_over(adapted, row, device)
-    names = TokenNames(found, tokens, source_tokens)
-    stacks = stacks_of(found, names)
+    kinds = kinds_of(found)
+    names = TokenNames(found, tokens, source_tokens, kinds.asks, kinds.answers)
+    stacks = stacks_of(found, kinds, names)
     names.check()
+    cut = cut_across_time(found.record, [each.site for each in found.maps])
+    if cut:
+        stacks = tuple(_numbered(stack) for stack in stacks)
     shown = title or f"Attention of {subject.name or type(adapted.model).__name__}, row {row} of the batch"
-    return Attention(stacks, shown, (*adapted.notes, *found.notes, *_notes(stacks, found)))
+    told = () if cut else names.notes
+    notes = (*adapted.notes, *found.notes, *told, *_faults(cut, found), *_notes(stacks, found))
+    return Attention(stacks, shown, notes)
+
+
+def _numbered(stack: Stack) -> Stack:
+    queries, keys = (tuple(f"#{n}" for n in range(len(names))) for names in (stack.queries, stack.keys))
+    return replace(stack, queries=queries, keys=keys)
+
+
+def _faults(cut: Sequence[Site], found: RowPass) -> Iterator[str]:
+    """What makes a map say something else than it seems to."""
+    if cut:
+        yield (
+            f"heads are cut across time in {len(cut)} of {len(found.maps)} attentions: a row here is pieces "
+            "of "
+            "several tokens, so that rows have numbers and no names; headwise doctor names the line (HW204)"
+        )
+    blind = [each.site for each in found.maps if each.site.shape[2] > 1 and bool(each.site.hidden.all())]
+    if blind:
+        where = blind[0].place
+        at = f", first at {place(where.file, where.line)}" if where else ""
+        yield (
+            f"in {len(blind)} of {len(found.maps)} attentions the mask hides every key from every query{at}: "
+            "it is "
+            "inverted, or calls everything padding (HW105)"
+        )
 
 
 def _notes(stacks: tuple[Stack, ...], found: RowPass) -> tuple[str, ...]:
@@ -131,7 +167,8 @@ def _notes(stacks: tuple[Stack, ...], found: RowPass) -> tuple[str, ...]:
     kinds = [stack.kind for stack in stacks]
     if len(set(kinds)) < len(kinds):
         notes.append(
-            "attentions of one kind over other tokens (another input, windows, merged patches) stand apart"
+            "attentions of one kind stand apart where they look at other tokens (another input, windows, "
+            "merged patches) or do not read one another (towers side by side)"
         )
     if not all(each.is_whole for each in found.maps):
         notes.append("where windows and heads could not be told apart, each window counts as a head")
@@ -141,7 +178,14 @@ def _notes(stacks: tuple[Stack, ...], found: RowPass) -> tuple[str, ...]:
             f"{nowhere} quer{'y' if nowhere == 1 else 'ies'} of the first layers may look nowhere, or do not "
             "ask: shown without weights, whatever the model gives there"
         )
-    if any(_sums_to_other(layer) for stack in stacks for layer in stack.layers):
+    changed = dict.fromkeys(
+        place(each.changed.file, each.changed.line) for each in found.maps if each.changed
+    )
+    if changed:
+        notes.append(
+            f"the weights are changed after the softmax, at {', '.join(changed)}: shown is what is mixed"
+        )
+    if any(_sums_to_other(each) for each in found.maps if each.changed is None):
         notes.append(
             "the weights of some queries do not sum to 1: a sink beside the keys takes a part, or the "
             "softmax runs along another axis; headwise doctor tells which"
@@ -151,6 +195,6 @@ def _notes(stacks: tuple[Stack, ...], found: RowPass) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _sums_to_other(layer: Layer) -> bool:
-    total = layer.weights.sum(-1)[layer.keep.any(-1).expand(layer.weights.shape[:2])]
+def _sums_to_other(each: Map) -> bool:
+    total = each.weights.sum(-1)[each.keep.any(-1)]
     return bool(((total - 1).abs() > 0.02).any())

@@ -21,7 +21,7 @@ from headwise.doctor.places import place, source, visible
 from headwise.errors import ConfigError
 from headwise.pages import data_block, document
 from headwise.see.heads import Head, head_facts, mean_over_heads, mean_over_layers, rollout
-from headwise.see.heads_told import MARKS, TITLES
+from headwise.see.heads_told import MARKS, titles
 from headwise.see.stacks import Layer, Stack, StackKind
 from headwise.see.weight_codes import COARSE, FINE, Codes, pack_codes, pack_mask
 
@@ -72,11 +72,12 @@ def _told(attention: Attention) -> dict[str, Any]:
     codes = FINE if cells <= MANY else COARSE
     stacks = [_stack(stack, codes) for stack in attention.stacks]
     kinds: list[StackKind] = [stack.kind for stack in attention.stacks]
+    names = titles(attention.stacks)
     for number, told in enumerate(stacks):
         kind = kinds[number]
         nth = kinds[: number + 1].count(kind)
         several = kinds.count(kind) > 1
-        told["title"] = TITLES[kind] + (f" {nth}" if several else "")
+        told["title"] = names[number]
         told["slug"] = kind + (f"-{nth}" if several else "")
     return {"labels": codes.labels, "precision": codes.precision, "marks": MARKS, "stacks": stacks}
 
@@ -100,7 +101,7 @@ def _stack(stack: Stack, codes: Codes) -> dict[str, Any]:
         "axes": [visible(axis) for axis in stack.axes],
         "keys": [token_name(name) for name in stack.keys],
         "queries": [token_name(name) for name in stack.queries],
-        "layers": [_layer(layer, stack.keys) for layer in stack.layers],
+        "layers": [_layer(layer, stack) for layer in stack.layers],
         "hasRollout": bool(reached),
         "high": high,
         "low": low,
@@ -135,12 +136,12 @@ def _maps(
     return [*maps, mean_over_layers(stack).cpu()], [*keeps, anywhere]
 
 
-def _layer(layer: Layer, keys: Sequence[str]) -> dict[str, Any]:
+def _layer(layer: Layer, stack: Stack) -> dict[str, Any]:
     return {
         "name": visible(layer.name),
         "place": place(layer.file, layer.line) if layer.file else "",
         "code": source(layer.file, layer.line) if layer.file else "",
-        "heads": [_head(head) for head in head_facts(layer, keys)],
+        "heads": [_head(head) for head in head_facts(layer, stack.keys, stack.kind)],
     }
 
 
@@ -148,7 +149,7 @@ def _head(head: Head) -> dict[str, Any]:
     is_told = math.isfinite(head.entropy)
     return {
         "entropy": round(head.entropy, 3) if is_told else None,
-        "share": round(head.share, 3) if is_told else None,
+        "share": math.floor(1000 * head.share + 1e-3) / 1000 if is_told else None,
         "state": head.state,
         "note": visible(head.note),
     }

@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from headwise.doctor.batch import numbers
 from headwise.errors import ConfigError
-from headwise.see.stacks import Layer, Stack
+from headwise.see.stacks import Layer, Stack, StackKind
 
 # The doctor's HW707 calls a fresh model collapsed where the mean of the largest weight is above 0.98, or
 # where the scores do not spread at all: what it finds is marked here as well.
@@ -40,14 +41,18 @@ class Head:
     note: str
 
 
-def head_facts(layer: Layer, keys: Sequence[str] = ()) -> tuple[Head, ...]:
+def head_facts(layer: Layer, keys: Sequence[str] = (), kind: StackKind = "self") -> tuple[Head, ...]:
     """Judge every head of a layer; `keys` are the names of the Tk tokens, for the notes.
 
+    kind: of its stack; the queries of "cross" are other tokens than its keys, however many they are.
     Only the keys that the mask leaves free count; padding does not count as a query where the mask hides it
     from all (of a self-attention). Law: permuting heads permutes the result.
     """
+    is_self = kind != "cross" and layer.weights.size(1) == layer.weights.size(2)
     keep = layer.keep.expand(layer.weights.shape)
-    return tuple(_judged(weights, free, keys) for weights, free in zip(layer.weights, keep, strict=True))
+    return tuple(
+        _judged(weights, free, keys, is_self) for weights, free in zip(layer.weights, keep, strict=True)
+    )
 
 
 def mean_over_heads(layer: Layer) -> Float[Tensor, "Tq Tk"]:
@@ -83,8 +88,10 @@ def rollout(stack: Stack) -> list[Float[Tensor, "T T"]]:
     return reached
 
 
-def _judged(weights: Float[Tensor, "Tq Tk"], keep: Bool[Tensor, "Tq Tk"], keys: Sequence[str]) -> Head:
-    rows = _counted(keep, 2)
+def _judged(
+    weights: Float[Tensor, "Tq Tk"], keep: Bool[Tensor, "Tq Tk"], keys: Sequence[str], is_self: bool
+) -> Head:
+    rows = _counted(keep, 2, is_self)
     if not rows:
         return Head(0.0, 0.0, "", "no query has a choice: each may look at one token at most")
     if not bool(torch.isfinite(weights[rows][keep[rows]]).all()):
@@ -94,16 +101,16 @@ def _judged(weights: Float[Tensor, "Tq Tk"], keep: Bool[Tensor, "Tq Tk"], keys: 
     spread = held / total.clamp(min=1e-30)
     each = -(spread * spread.clamp(min=1e-300).log())[rows].sum(-1)
     share = float((each / keep[rows].sum(-1).log()).mean().clamp(0, 1))
-    state, note = _state(spread, keep, float(total[rows].mean()), share, keys)
+    state, note = _state(spread, keep, float(total[rows].mean()), share, keys, is_self)
     return Head(float(each.mean()), share, state, note)
 
 
-def _counted(keep: Bool[Tensor, "Tq Tk"], fewest: int) -> list[int]:
+def _counted(keep: Bool[Tensor, "Tq Tk"], fewest: int, is_self: bool) -> list[int]:
     """The queries that may look at so many keys, padding of a self-attention left out."""
     counted = keep.sum(-1) >= fewest
-    if keep.size(0) == keep.size(1):
+    if is_self:
         counted = counted & keep.any(0)
-    return [place for place, counts in enumerate(counted) if counts]
+    return numbers(counted.nonzero()[:, 0])
 
 
 def _state(
@@ -112,8 +119,9 @@ def _state(
     total: float,
     share: float,
     keys: Sequence[str],
+    is_self: bool,
 ) -> tuple[State, str]:
-    rows = _counted(keep, FEWEST)
+    rows = _counted(keep, FEWEST, is_self)
     if not rows:
         return "", ""
     if total < 1 - SHARP:
@@ -128,7 +136,7 @@ def _state(
     on_key = float(spread[rows, key].mean())
     if on_key >= SHARP and len(rows) > 1:
         return "dead", f"every query looks at the same {named}: {_percent(on_key)} of its weight"
-    along, words = max([(on_key, named), *_along(spread, keep, rows)])
+    along, words = max([(on_key, named), *(_along(spread, keep, rows) if is_self else ())])
     top = float(spread[rows].amax(-1).mean())
     if top >= SHARP:
         always = f", always {words}" if along >= SHARP else ""
@@ -140,10 +148,11 @@ def _along(
     spread: Float[Tensor, "Tq Tk"], keep: Bool[Tensor, "Tq Tk"], rows: Sequence[int]
 ) -> Iterator[tuple[float, str]]:
     """The weight on a query's own place and on those beside it, on average over the queries that have it."""
-    if keep.size(0) != keep.size(1):
-        return
     for offset, words in ((0, "its own place"), (-1, "the place before"), (1, "the place after")):
-        there = [q for q in rows if 0 <= q + offset < keep.size(1) and keep[q, q + offset]]
+        beside = keep.diagonal(offset)  # of query q with the key q + offset
+        free = numbers(beside)
+        start = max(-offset, 0)
+        there = [q for q in rows if 0 <= q - start < len(free) and free[q - start]]
         if len(there) > 1 and len(there) >= len(rows) - 1:
             yield float(spread[there, [q + offset for q in there]].mean()), words
 

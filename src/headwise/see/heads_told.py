@@ -19,12 +19,26 @@ TITLES: dict[StackKind, str] = {
 WIDTH, IN_A_ROW, MOST_TOLD = 100, 12, 12
 
 
+def titles(stacks: Sequence[Stack]) -> list[str]:
+    """What each stack is called; those of one kind are numbered."""
+    kinds: list[StackKind] = [stack.kind for stack in stacks]
+    return [
+        TITLES[kind] + (f" {kinds[: place + 1].count(kind)}" if kinds.count(kind) > 1 else "")
+        for place, kind in enumerate(kinds)
+    ]
+
+
+def percent(share: float) -> str:
+    """A share in whole percent, rounded down: a head is called uniform from 99 on; NaN as it is."""
+    return "NaN" if share != share else str(int(100 * share + 1e-4))
+
+
 def told(title: str, stacks: Sequence[Stack], notes: Sequence[str] = ()) -> str:
     """Every stack's table, then what has collapsed, in words, then the notes."""
     lines = [visible(title)]
-    for stack in stacks:
-        facts = [head_facts(layer, stack.keys) for layer in stack.layers]
-        lines += ["", *_table(stack, facts), *collapsed(stack, facts)]
+    for stack, name in zip(stacks, titles(stacks), strict=True):
+        facts = [head_facts(layer, stack.keys, stack.kind) for layer in stack.layers]
+        lines += ["", *_table(stack, name, facts), *collapsed(stack, facts)]
     marks = ", ".join(f"{mark} {state}" for state, mark in MARKS.items() if state)
     lines += ["", f"In the tables: entropy of each head in percent of the most possible; {marks}."]
     for note in notes:
@@ -32,10 +46,10 @@ def told(title: str, stacks: Sequence[Stack], notes: Sequence[str] = ()) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(stack: Stack, facts: Sequence[Sequence[Head]]) -> Iterator[str]:
+def _table(stack: Stack, title: str, facts: Sequence[Sequence[Head]]) -> Iterator[str]:
     heads = max(len(each) for each in facts)
     many = f"{len(facts)} layer{'s' * (len(facts) != 1)} of {heads} head{'s' * (heads != 1)}"
-    yield f"{TITLES[stack.kind]}: {many}, {len(stack.queries)} queries, {len(stack.keys)} keys"
+    yield f"{title}: {many}, {len(stack.queries)} queries, {len(stack.keys)} keys"
     names = [f"layer {number + 1}" for number in range(len(facts))]
     places = [_where(layer) for layer in stack.layers]
     left, right = max(map(len, names)), max(map(columns, places))
@@ -48,8 +62,7 @@ def _table(stack: Stack, facts: Sequence[Sequence[Head]]) -> Iterator[str]:
 
 
 def _cell(head: Head) -> str:
-    number = "NaN" if head.share != head.share else f"{100 * head.share:.0f}"
-    return f"{number:>5}{MARKS[head.state]}"
+    return f"{percent(head.share):>5}{MARKS[head.state]}"
 
 
 def _where(layer: Layer) -> str:
@@ -78,15 +91,17 @@ def collapsed(stack: Stack, facts: Sequence[Sequence[Head]], most: int = MOST_TO
 
 def summary(stacks: Sequence[Stack], most: int = 4) -> Iterator[str]:
     """A line a stack, how spread its heads are and how many have collapsed; some of these in words."""
-    for stack in stacks:
-        facts = [head_facts(layer, stack.keys) for layer in stack.layers]
+    for stack, name in zip(stacks, titles(stacks), strict=True):
+        facts = [head_facts(layer, stack.keys, stack.kind) for layer in stack.layers]
         heads = [head for judged in facts for head in judged]
-        shares = [100 * head.share for head in heads if head.share == head.share]
-        spread = f"{min(shares):.0f} to {max(shares):.0f} % of the most possible" if shares else "NaN"
+        shares = [head.share for head in heads if head.share == head.share]
+        spread = (
+            f"{percent(min(shares))} to {percent(max(shares))} % of the most possible" if shares else "NaN"
+        )
         states = [head.state for head in heads if head.state]
         found = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
         yield (
-            f"{TITLES[stack.kind]}: {len(facts)} x {max(map(len, facts))} heads, entropy {spread}; "
+            f"{name}: {len(facts)} x {max(map(len, facts))} heads, entropy {spread}; "
             f"collapsed: {found or 'none'}"
         )
         yield from collapsed(stack, facts, most)

@@ -7,16 +7,19 @@ from __future__ import annotations
 import textwrap
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Bool, Float
+from torch import Tensor
 
 from headwise.data.tokenizer import SPACE_MARK
 from headwise.errors import ConfigError
 from headwise.see.drawing import AMOUNT, HATCH, INK, MASKED, SOFT, Drawing, look
 from headwise.see.fonts import LabelFonts, require_matplotlib
 from headwise.see.heads import Head, head_facts
-from headwise.see.heads_told import TITLES
+from headwise.see.heads_told import percent, titles
 from headwise.see.stacks import Layer, Stack, StackKind
 
 if TYPE_CHECKING:
@@ -30,7 +33,8 @@ _CELL, _NAMED_CELL, _TOP, _HEAD, _BAR, _GAP, _TITLE, _AXIS, _LARGEST = (
 )  # fmt: skip
 _POINTS, _HEADING, _CAPTION = 8.0, 12.0, 9.5
 _NARROW = 1.05  # the least width of a panel that holds its title
-_STATE_COLOUR = "#b3261e"
+_STATE_COLOUR, _ODD_COLOUR = "#b3261e", "#d9574e"
+_LONGEST_NAME, _LONGEST_TITLE = 32, 200  # characters: a picture as wide as a name of thousands has no use
 _SEEN: dict[StackKind, str] = {
     "cross": "a staircase from upper left to lower right goes through both texts in step",
     "encoder": "a dark diagonal looks at itself, one beside it at a neighbour",
@@ -51,8 +55,14 @@ def draw_attention(stacks: Sequence[Stack], title: str) -> Drawing:
     from matplotlib.font_manager import FontProperties
 
     _check(stacks)
+    names = titles(stacks)
+    stacks = [_with_short_names(stack) for stack in stacks]
+    title = _short(title, _LONGEST_TITLE)
     fonts = LabelFonts([*(name for stack in stacks for name in (*stack.queries, *stack.keys)), title])
-    plans = [_Plan(stack, fonts, has_heading=len(stacks) > 1) for stack in stacks]
+    plans = [
+        _Plan(stack, fonts, heading=name if len(stacks) > 1 else "")
+        for stack, name in zip(stacks, names, strict=True)
+    ]
     width = max(plan.width for plan in plans)
     caption = _caption(stacks)
     lines = textwrap.wrap(caption, max(30, int(width / (_CAPTION / 72 * 0.56))))
@@ -96,7 +106,16 @@ def _caption(stacks: Sequence[Stack]) -> str:
         f"{'; '.join(seen)}; a dark column is a token that all look at.".capitalize(),
         "Percent: the head's entropy, 100 is all keys alike, 0 one key.",
     ]
-    return " ".join([*parts, *(["Hatched: masked, the query may not look there."] if masked else [])])
+    if masked:
+        parts.append("Hatched: masked, the query may not look there.")
+    if any(bool((_is_odd(layer.weights) & layer.keep).any()) for stack in stacks for layer in stack.layers):
+        parts.append("Red: not a weight (NaN, or outside 0 to 1).")
+    return " ".join(parts)
+
+
+def _is_odd(weights: Float[Tensor, "*axes"]) -> Bool[Tensor, "*axes"]:
+    """Is it no weight, but for rounding in half precision?"""
+    return ~((weights >= 0) & (weights <= 1 + 1e-3))
 
 
 class _Page:
@@ -118,8 +137,8 @@ class _Page:
 class _Plan:
     """Where everything of one stack is, in inches from the lower left of its part of the page."""
 
-    def __init__(self, stack: Stack, fonts: LabelFonts, has_heading: bool) -> None:
-        self.stack, self.has_heading = stack, has_heading
+    def __init__(self, stack: Stack, fonts: LabelFonts, heading: str) -> None:
+        self.stack, self.heading = stack, heading
         self.num_layers, num_heads = len(stack.layers), max(each.weights.size(0) for each in stack.layers)
         across, down = len(stack.keys), len(stack.queries)
         # a long sentence gets smaller cells, and at last no names, rather than a picture that nobody can open
@@ -134,7 +153,7 @@ class _Plan:
         self.right = self.left + num_heads * self._across
         self.upper = self.bottom + self.num_layers * self._down - _GAP
         self.width = max(self.right + _BAR, 4.6)
-        self.height = max(self.upper + (_HEAD if has_heading else 0.0), self.bottom + 1.2)
+        self.height = max(self.upper + (_HEAD if heading else 0.0), self.bottom + 1.2)
 
     @property
     def middle(self) -> tuple[float, float]:
@@ -151,7 +170,7 @@ def _draw_stack(page: _Page, plan: _Plan, base: float, fonts: LabelFonts) -> Non
     stack = plan.stack
     image: Any = None
     for number, layer in enumerate(stack.layers):
-        for head, judged in enumerate(head_facts(layer)):
+        for head, judged in enumerate(head_facts(layer, kind=stack.kind)):
             x, y = plan.panel(number, head)
             axes = page.axes(x, base + y, *plan.size)
             image = _draw_map(axes, layer, head)
@@ -168,23 +187,29 @@ def _draw_stack(page: _Page, plan: _Plan, base: float, fonts: LabelFonts) -> Non
     read, reading = stack.axes
     page.text(x, base + 0.12, f"{read} \u2192", ha="center", va="bottom", fontsize=_POINTS + 2)
     page.text(0.14, base + y, f"\u2190 {reading}", rotation=90, va="center", fontsize=_POINTS + 2)
-    if plan.has_heading:
-        page.text(0.14, base + plan.height - 0.04, TITLES[stack.kind], va="top", fontsize=_HEADING - 1)
+    if plan.heading:
+        page.text(0.14, base + plan.height - 0.04, plan.heading, va="top", fontsize=_HEADING - 1)
 
 
 def _draw_map(axes: Axes, layer: Layer, head: int) -> Any:
     """Weights on a scale from 0 to 1 that shows small ones; masked cells leave the hatched ground bare."""
-    from matplotlib.colors import PowerNorm
+    from matplotlib.colors import ListedColormap, PowerNorm
 
-    keep = layer.keep[head if layer.keep.size(0) > 1 else 0].numpy()
-    weights = np.ma.masked_array(layer.weights[head].numpy(), mask=~keep)
+    keep = layer.keep[head if layer.keep.size(0) > 1 else 0]
+    odd = _is_odd(layer.weights[head]) & keep
+    weights = np.ma.masked_array(layer.weights[head].numpy(), mask=(~keep | odd).numpy())
     axes.patch.set(facecolor=MASKED, edgecolor=HATCH, hatch="////", linewidth=0)
     norm = PowerNorm(0.5, 0, 1)
+    if bool(odd.any()):
+        reds = np.ma.masked_array(np.ones(odd.shape), mask=~odd.numpy())
+        axes.imshow(
+            reds, cmap=ListedColormap([_ODD_COLOUR]), vmin=0, vmax=1, interpolation="nearest", aspect="auto"
+        )
     return axes.imshow(weights, cmap=AMOUNT, norm=norm, interpolation="nearest", aspect="auto")
 
 
 def _title(axes: Axes, name: str, judged: Head) -> None:
-    number = "NaN" if judged.share != judged.share else f"{100 * judged.share:.0f} %"
+    number = "NaN" if judged.share != judged.share else f"{percent(judged.share)} %"
     axes.set_title(
         f"{name}\n{number} {judged.state}".rstrip(),
         fontsize=_POINTS, pad=3, linespacing=1.15, color=_STATE_COLOUR if judged.state else INK, loc="left",
@@ -206,6 +231,17 @@ def _name_ticks(axes: Axes, pieces: Sequence[str], side: str, fonts: LabelFonts,
         spine.set_color("0.75")
         spine.set_linewidth(0.6)
         spine.set_visible(True)
+
+
+def _with_short_names(stack: Stack) -> Stack:
+    def short(names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(_short(name, _LONGEST_NAME) for name in names)
+
+    return replace(stack, queries=short(stack.queries), keys=short(stack.keys))
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "\u2026"
 
 
 def _label(piece: str) -> str:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from headwise.doctor.adapt import Adapted
-from headwise.doctor.sites import Site
+from headwise.doctor.sites import Site, is_product
 from headwise.doctor.trace import Recording, Value
+from headwise.see.lookups import reached_from
 from headwise.see.one_row import Map, RowPass
 from headwise.see.stacks import Layer, Stack, StackKind
 
@@ -22,13 +23,34 @@ AXES: dict[StackKind, tuple[str, str]] = {
 }
 
 
+# Called with a stream's name, how many tokens it has here, whether they stand in order, and what their first
+# queries or keys are.
+Naming = Callable[[str, int, bool, Value], tuple[str, ...]]
+
+
 @dataclass(frozen=True)
+class Kinds:
+    """The kind of each attention; asks, answers: the names of the inputs that decoder and encoder read.
+
+    turned: cross-attentions the other way, from what answers to what asks.
+    """
+
+    kinds: list[StackKind]
+    asks: str = "made"
+    answers: str = ""
+    turned: frozenset[int] = frozenset()
+
+
+@dataclass
 class _Group:
-    """Attentions side by side: none reads what another gives."""
+    """Attentions side by side, one layer: none reads what another gives, and what they give is joined."""
 
     kind: StackKind
     stream: int
+    is_turned: bool
     maps: list[Map]
+    own: int
+    reads: int
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -36,37 +58,49 @@ class _Group:
         return rows, columns
 
 
-def stacks_of(found: RowPass, names: Callable[[str, int, bool], tuple[str, ...]]) -> tuple[Stack, ...]:
-    """The attentions of a pass as stacks of layers: one for each kind, stream and number of tokens.
+def stacks_of(found: RowPass, kinds: Kinds, names: Naming) -> tuple[Stack, ...]:
+    """The attentions of a pass as stacks of layers: one for each kind, stream, number of tokens and tower.
 
-    names: called with a stream's name, how many tokens it has here and whether they stand in order.
+    Law: of two layers of a stack, the later reads what the one before it gives.
     """
-    below = _below(found.record, [each.site for each in found.maps])
-    kinds = _kinds(found, below)
-    groups = _side_by_side(found, kinds.kinds, below)
-    stacked: dict[tuple[StackKind, int, tuple[int, int]], list[_Group]] = {}
-    for group in groups:
-        stacked.setdefault((group.kind, group.stream, group.shape), []).append(group)
-    stacks: list[Stack] = []
-    for (kind, stream, (rows, columns)), layers in stacked.items():
-        is_in_order = all(each.is_in_order for group in layers for each in group.maps)
-        own = next((each.name for each in found.adapted.streams if each.leaf == stream), "")
-        asks = {"encoder": kinds.answers, "self": own}.get(kind, kinds.asks)
-        answers = {"decoder": kinds.asks, "self": own}.get(kind, kinds.answers)
-        read, reading = AXES[kind]
-        if len(found.adapted.streams) < 2 and found.adapted.kind != "encoder-decoder":
-            read, reading = read.replace("target", "query"), reading.replace("target", "query")
-        stacks.append(
-            Stack(
-                kind,
-                tuple(_layer(group.maps) for group in layers),
-                names(asks, rows, is_in_order),
-                names(answers, columns, is_in_order),
-                (read, reading),
-            )
-        )
+    towers: dict[tuple[StackKind, int, bool, tuple[int, int]], list[list[_Group]]] = {}
+    for group in _side_by_side(found, kinds, _below(found.record, [each.site for each in found.maps])):
+        alike = towers.setdefault((group.kind, group.stream, group.is_turned, group.shape), [])
+        tower = next((each for each in alike if each[-1].own & group.reads), None)
+        if tower is None:
+            alike.append([group])
+        else:
+            tower.append(group)
+    stacks = [_stack(found, kinds, names, tower) for alike in towers.values() for tower in alike]
     order: tuple[StackKind, ...] = ("encoder", "decoder", "cross", "self")
     return tuple(sorted(stacks, key=lambda stack: order.index(stack.kind)))
+
+
+def _stack(found: RowPass, kinds: Kinds, names: Naming, layers: Sequence[_Group]) -> Stack:
+    first = layers[0]
+    kind, (rows, columns) = first.kind, first.shape
+    is_in_order = all(each.is_in_order for group in layers for each in group.maps)
+    own = next((each.name for each in found.adapted.streams if each.leaf == first.stream), "")
+    asks = {"encoder": kinds.answers, "self": own}.get(kind, kinds.asks)
+    answers = {"decoder": kinds.asks, "self": own}.get(kind, kinds.answers)
+    read, reading = AXES[kind]
+    if first.is_turned:
+        asks, answers = answers, asks
+        read, reading = "target: read", "source: reading"
+    if len(found.adapted.streams) < 2 and found.adapted.kind != "encoder-decoder":
+        read, reading = read.replace("target", "query"), reading.replace("target", "query")
+    site = first.maps[0].site
+    queries, keys = site.q_value, site.k_value
+    if kind == "decoder":  # what a cross-attention asks with tells learnt queries from ids
+        crossing = (each.site for each, k in zip(found.maps, kinds.kinds, strict=True) if k == "cross")
+        queries = keys = next((each.q_value for each in crossing if each.shape[1] == rows), queries)
+    return Stack(
+        kind,
+        tuple(_layer(group.maps) for group in layers),
+        names(asks, rows, is_in_order, queries),
+        names(answers, columns, is_in_order, keys),
+        (read, reading),
+    )
 
 
 def _layer(maps: Sequence[Map]) -> Layer:
@@ -91,44 +125,36 @@ def _beginning(paths: Sequence[str]) -> str:
 
 def _below(record: Recording, sites: Sequence[Site]) -> dict[Value, int]:
     """For each value a bit for each attention whose result it is computed from."""
-    own = {site.mix.out: 1 << place for place, site in enumerate(sites)}
-    bits: dict[Value, int] = {}
-    for op in record.ops:
-        reached = 0
-        for value in op.inputs:
-            reached |= bits.get(value, 0)
-        for value in op.outputs:
-            bits[value] = reached | own.get(value, 0)
-    return bits
+    return reached_from(record, {site.mix.out: 1 << place for place, site in enumerate(sites)})
 
 
-@dataclass(frozen=True)
-class _Kinds:
-    """The kind of each attention; asks, answers: the names of the inputs that decoder and encoder read."""
-
-    kinds: list[StackKind]
-    asks: str = "made"
-    answers: str = ""
-
-
-def _kinds(found: RowPass, below: Mapping[Value, int]) -> _Kinds:
+def kinds_of(found: RowPass) -> Kinds:
     """The kind of each attention: by its two inputs, where there are two; else by who reads what of whom."""
     sites, adapted = [each.site for each in found.maps], found.adapted
     first = adapted.streams[0].name if adapted.streams else ""
     if len(adapted.streams) < 2:
         labels = next((place for place, leaf in enumerate(adapted.leaves) if leaf.role == "labels"), None)
         if labels is not None and adapted.kind == "encoder-decoder":  # the target is made of them
-            return _Kinds(_kinds_by_input(sites, labels), answers=first)
-        return _Kinds(_kinds_by_flow(sites, below), answers=first)
+            return Kinds(_kinds_by_input(sites, labels), answers=first)
+        return Kinds(_kinds_by_flow(sites, _below(found.record, sites)), answers=first)
     source, target = adapted.streams
     for asks, answers in ((target, source), (source, target)):
         kinds = _kinds_by_input(sites, asks.leaf)
         if "cross" in kinds:
-            return _Kinds(kinds, asks.name, answers.name)
+            turned = {place for place, site in enumerate(sites) if _is_turned(site, asks.leaf, answers.leaf)}
+            for place in turned:
+                kinds[place] = "cross"
+            return Kinds(kinds, asks.name, answers.name, frozenset(turned))
     is_told = adapted.kind == "encoder-decoder" and adapted.kind_from != "a second input"
     if is_told:
-        return _Kinds(_kinds_by_input(sites, target.leaf), target.name, source.name)
-    return _Kinds(["self"] * len(sites))
+        return Kinds(_kinds_by_input(sites, target.leaf), target.name, source.name)
+    return Kinds(["self"] * len(sites))
+
+
+def _is_turned(site: Site, asks: int, answers: int) -> bool:
+    """Does what answers ask here, of what asks elsewhere?"""
+    q, k = site.q_value.sources, site.k_value.sources
+    return bool(q >> answers & 1 and not q >> asks & 1 and k >> asks & 1 and not k >> answers & 1)
 
 
 def _kinds_by_input(sites: Sequence[Site], target: int) -> list[StackKind]:
@@ -162,24 +188,50 @@ def _kinds_by_flow(sites: Sequence[Site], below: Mapping[Value, int]) -> list[St
     return kinds
 
 
-def _side_by_side(found: RowPass, kinds: Sequence[StackKind], below: Mapping[Value, int]) -> list[_Group]:
-    """Heads that are attentions of their own are one layer: of one kind and shape, none below another."""
-    groups: list[tuple[_Group, int]] = []
-    for place, (each, kind) in enumerate(zip(found.maps, kinds, strict=True)):
+def _side_by_side(found: RowPass, kinds: Kinds, below: Mapping[Value, int]) -> list[_Group]:
+    """Heads that are attentions of their own are one layer: of one kind and shape, with results joined."""
+    groups: list[_Group] = []
+    for place, (each, kind) in enumerate(zip(found.maps, kinds.kinds, strict=True)):
         site = each.site
         stream = _stream_of(found.adapted, site) if kind == "self" else 0
         reads = 0
         for value in (site.q_value, site.k_value, site.v_value):
             reads |= below.get(value, 0)
-        for at, (group, bits) in enumerate(groups):
-            alike = group.kind == kind and group.stream == stream
-            if alike and group.maps[0].weights.shape[1:] == each.weights.shape[1:] and not reads & bits:
+        new = _Group(kind, stream, place in kinds.turned, [each], 1 << place, reads)
+        for group in groups:
+            alike = (group.kind, group.stream, group.is_turned, group.shape)
+            if alike != (new.kind, new.stream, new.is_turned, new.shape) or reads & group.own:
+                continue
+            if any(_are_joined(other, each) for other in group.maps):
                 group.maps.append(each)
-                groups[at] = group, bits | 1 << place
+                group.own, group.reads = group.own | new.own, group.reads | reads
                 break
         else:
-            groups.append((_Group(kind, stream, [each]), 1 << place))
-    return [group for group, _ in groups]
+            groups.append(new)
+    return groups
+
+
+def _are_joined(one: Map, other: Map) -> bool:
+    """Is what they give concatenated or added before one projection, or heads' own projections of it?"""
+    products = int(one.weights.size(0) == other.weights.size(0) == 1)
+    return bool(_given(one.site.mix.out, products) & _given(other.site.mix.out, products))
+
+
+def _given(value: Value, products: int) -> set[Value]:
+    """What is made of a value, with so many projections on the way."""
+    best = {value: products}
+    todo = [value]
+    while todo:
+        held = todo.pop()
+        for op in held.users:
+            left = best[held] - (is_product(op) or op.name == "convolution")
+            if left < 0:
+                continue
+            for out in op.outputs:
+                if best.get(out, -1) < left:
+                    best[out] = left
+                    todo.append(out)
+    return set(best)
 
 
 def _stream_of(adapted: Adapted, site: Site) -> int:

@@ -15,7 +15,8 @@ StackKind = Literal["encoder", "decoder", "cross", "self"]
 class Layer:
     """One attention of a model, all its heads.
 
-    weights: what the softmax gave, before dropout; a row sums to 1, or to 0 where a query may look nowhere.
+    weights: what meets the values, without dropout; what a softmax gave, and nothing changed since, sums to 1
+    along a row, or to 0 where a query may look nowhere.
     keep: True where the mask in force lets a query look; elsewhere the weight is no choice of the model's.
     name: the path of the module it runs in; file, line: the source line of its softmax ("" and 0 if unknown).
     """

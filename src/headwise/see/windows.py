@@ -16,6 +16,7 @@ from headwise.doctor.follow import through
 from headwise.doctor.heads import SEVERAL, Projection, marked, projections
 from headwise.doctor.sites import Site
 from headwise.doctor.trace import Op, Recording, Value
+from headwise.see.mixed import Mixed
 
 MOST = 2**24  # elements of all heads of one attention over all tokens; beyond it windows stay apart
 
@@ -33,12 +34,12 @@ class Gathered:
     is_whole: bool = True
 
 
-def gathered(record: Recording, site: Site) -> Gathered:
-    """The maps of an attention that ran over one row, one for each head.
+def gathered(record: Recording, site: Site, found: Mixed) -> Gathered:
+    """The maps of an attention that ran over one row, one for each head; found: what `mixed` gave of it.
 
     Law: what no window holds is masked, and the rows of the maps are those of the windows.
     """
-    weights, keep = site.weights, site.allowed
+    weights, keep = found.weights, found.keep
     made = projections(site.q_value)
     if not made or any(each.count == weights.size(1) for each in made):
         return Gathered(weights, keep)

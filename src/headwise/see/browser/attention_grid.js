@@ -46,9 +46,8 @@ class Grid {
     this.stack = stack;
     const most = Math.max(...stack.layers.map((layer) => layer.heads.length));
     const columns = most + 1 + stack.hasRollout;
-    const wide = document.documentElement.clientWidth;
-    const room = Math.min(620, wide < 960 ? wide - 50 : wide * 0.44) - 30; // a narrow window has one column
-    this.side = Math.max(30, Math.min(76, Math.floor((room - 10) / columns) - 5));
+    this.side = this.fittingSide(columns);
+    this.columns = columns;
     this.root.style.setProperty("--side", `${this.side}px`);
     this.root.style.setProperty("--columns", columns);
     const titles = [...Array(most).keys()].map((head) => String(head + 1));
@@ -75,6 +74,21 @@ class Grid {
     }
     this.root.replaceChildren(header, ...lines);
     this.redraw();
+  }
+
+  fittingSide(columns) {
+    const wide = document.documentElement.clientWidth;
+    const room = Math.min(620, wide < 960 ? wide - 50 : wide * 0.44) - 30; // a narrow window has one column
+    return Math.max(30, Math.min(76, Math.floor((room - 10) / columns) - 5));
+  }
+
+  /** The window has another size. */
+  resize({ layer, head }) {
+    if (this.fittingSide(this.columns) === this.side) return;
+    const hadFocus = this.root.contains(document.activeElement);
+    this.show(this.stack);
+    this.mark(layer, head);
+    if (hadFocus) this.focus();
   }
 
   cell(layer, head, facts = null) {
@@ -133,8 +147,13 @@ function titleOf(layer, head) {
   return `layer ${layer + 1}, ${head === "mean" ? "mean of the heads" : `head ${head + 1}`}`;
 }
 
+/** Rounded down, as a head is called uniform from 99 % on; the little is for 0.57 * 100. */
+function percent(share) {
+  return Math.floor(100 * share + 1e-6);
+}
+
 function factsOf({ entropy, share, state, note }) {
   if (entropy === null) return note;
-  const spread = `entropy ${entropy.toFixed(2)} nats, ${Math.round(100 * share)} % of the most possible`;
+  const spread = `entropy ${entropy.toFixed(2)} nats, ${percent(share)} % of the most possible`;
   return [spread, state, note].filter(Boolean).join("; ");
 }

@@ -27,9 +27,14 @@ class MapView {
     if (isNew) this.wanted = this.pinned = null;
     this.root.setAttribute("aria-label", `Weights of ${of}`);
     this.palette.draw(this.canvas, map);
-    if (isNew) this.layOut();
+    if (isNew || this.laidOut !== this.window()) this.layOut();
     else this.fillNumbers();
     this.point(this.pinned);
+  }
+
+  /** The size that there is to fill, as a text to compare. */
+  window() {
+    return `${this.root.offsetWidth} ${window.innerHeight}`;
   }
 
   /** Choose the size of a cell, then place the names; `wanted` null fits all into the window. */
@@ -62,6 +67,7 @@ class MapView {
     }
     this.fillNumbers();
     this.point(this.pinned);
+    this.laidOut = this.window();
   }
 
   /** Pixels the longest of the names takes, within limits. */
@@ -145,8 +151,8 @@ class MapView {
       PageUp: [-10, 0], PageDown: [10, 0], Home: [0, -Infinity], End: [0, Infinity],
     };
     const zooms = { "+": 1, "=": 1, "-": -1, 0: 0 };
-    if (event.key in zooms) this.zoom(zooms[event.key]);
-    else if (event.key in steps) {
+    if (Object.hasOwn(zooms, event.key)) this.zoom(zooms[event.key]);
+    else if (Object.hasOwn(steps, event.key)) {
       const clamp = (value, length) => Math.max(0, Math.min(length - 1, value));
       const [down, across] = this.pinned === null ? [0, 0] : steps[event.key];
       const { q, k } = this.pinned ?? { q: 0, k: 0 };

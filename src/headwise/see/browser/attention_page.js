@@ -52,11 +52,19 @@ class Page {
     });
     let width = 0;
     new ResizeObserver(([entry]) => {
-      if (!this.map || entry.contentRect.width === width) return;
+      if (entry.contentRect.width === width) return;
       width = entry.contentRect.width;
-      if (this.at.view === "map") this.views.map.layOut();
-      else this.views.lines.show(this.map, this.at.stack);
+      this.resize();
     }).observe(document.querySelector(".hw-attention .head"));
+    window.addEventListener("resize", () => this.resize());
+  }
+
+  /** Lay out again: the window, or the part of it that the head has, is of another size. */
+  resize() {
+    if (!this.map) return;
+    this.grid.resize(this.at);
+    if (this.at.view === "map") this.views.map.layOut();
+    else this.views.lines.show(this.map, this.at.stack);
   }
 
   /** Show another stack, head or view; what the stack does not have gives way to its first head. */
@@ -162,16 +170,24 @@ class Page {
     }
     const { q, k } = cell;
     const { keys, queries } = this.at.stack;
-    line.replaceChildren(named(queries[q]), ` (${q + 1}) looks at `, named(keys[k]), ` (${k + 1}): `, ...this.weightOf(q, k));
+    line.replaceChildren(named(queries[q]), ` (${q + 1}) ${this.verb()} `, named(keys[k]), ` (${k + 1}): `, ...this.weightOf(q, k));
     if (isAloud) get("spoken").textContent = line.textContent;
     const top = this.map.keysOf(q).slice(0, TOP);
     list.replaceChildren(...(top.length ? [element("li", {}, "its largest:")] : []), ...top.map((key) => element("li", {}, named(keys[key]), ` ${this.map.text(q, key)}`)));
+  }
+
+  /** What a number of this map says of a query and a key. */
+  verb() {
+    const { layer, head } = this.at;
+    if (head === "rollout") return "comes from";
+    return head === "mean" ? `looks, in the mean of ${layer === "all" ? "all layers" : "the heads"}, at` : "looks at";
   }
 
   weightOf(q, k) {
     const [text, weight] = [this.map.text(q, k), this.map.weight(q, k)];
     if (this.map.isMasked(q, k)) {
       const yet = weight === 0 ? "" : `, yet its weight is ${text}`;
+      if (this.at.head === "rollout") return [element("b", {}, "masked"), ": nothing can come from there"];
       return [element("b", {}, "masked"), `: may not look there${yet}`];
     }
     if (Number.isNaN(weight)) return [element("b", {}, text)];
@@ -206,7 +222,7 @@ class Page {
     const stack = this.stacks.find((stack) => stack.slug === slug);
     if (!stack) return {};
     const index = (text) => (/^\d+$/.test(text) ? Number(text) - 1 : text);
-    return { stack, layer: index(layer), head: index(head), view: view in this.views ? view : "map" };
+    return { stack, layer: index(layer), head: index(head), view: Object.hasOwn(this.views, view) ? view : "map" };
   }
 }
 
