@@ -203,4 +203,4 @@ def test_the_walk_is_what_comes_and_the_repair_changes_the_axes_as_told(
         assert dispatch.main(["trace", "my_model.py"]) == 0
         walk = capfdbinary.readouterr().out.decode()
         assert (source == code) == all(part in walk for part in told)
-        assert ("B H 16 Dh" in walk) == (source == code) == ("B H T Dh" not in walk)
+        assert ("B 4 16 Dh" in walk) == (source == code) == ("B H T Dh" not in walk)

@@ -219,6 +219,15 @@ def test_or_by_where_padding_gathers() -> None:
     assert of(Words(), ids.T.contiguous(), pad_id=0).layout == "time-major"
 
 
+def test_or_by_two_sequences_that_have_as_many_rows_only_along_the_second_axis() -> None:
+    def both(source: int, target: int, *, turned: bool) -> str:
+        pair = [torch.ones(2, source, dtype=torch.long), torch.ones(2, target, dtype=torch.long)]
+        return of(Pair(), tuple(each.T.contiguous() if turned else each for each in pair)).layout
+
+    assert [both(9, 7, turned=turned) for turned in (True, False)] == ["time-major", "batch-first"]
+    assert both(7, 7, turned=True) == "batch-first"  # which may be either
+
+
 def test_where_nothing_tells_the_batch_comes_first_unless_it_is_given() -> None:
     assert of(Words(), IDS.clamp(min=1)).layout == "batch-first"
     assert of(Words(), IDS, layout="time-major").layout == "time-major"

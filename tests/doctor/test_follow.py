@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headwise.doctor.follow import follow, indices, leads, through
+from headwise.doctor.follow import follow, indices, leads, through, unfolded
 from headwise.doctor.trace import Op, Value, recording
 
 Function = Callable[[Tensor], Tensor]
@@ -87,3 +87,13 @@ def test_of_several_results_the_one_that_is_read_on_is_taken() -> None:
     _, _, path = path_of(lambda x: x.split(4, -1)[2].mT, torch.randn(2, 5, 12))
     cut = path[0]
     assert [leads(out, path, cut) for out in cut.outputs] == [False, False, True]
+
+
+@pytest.mark.parametrize("form", ["one below the other", "in turns"])
+def test_heads_that_share_keys_are_unfolded_in_whatever_order_their_rows_come(form: str) -> None:
+    weight, _, _ = path_of(lambda x: x + 1, torch.zeros(1, 2, 3, 5))  # two heads of three queries
+    at = indices(weight) - 1
+    folded = at.flatten(1, 2) if form == "one below the other" else at.transpose(1, 2).flatten(1, 2)
+    values = torch.arange(5 * 4).view(1, 5, 4)
+    apart, repeated = unfolded(folded, values, weight)
+    assert torch.equal(apart, at[0]) and torch.equal(repeated, values.expand(2, -1, -1))

@@ -314,3 +314,10 @@ def test_seeds_and_default_dtype() -> None:
         assert torch.ones(1).dtype == torch.float64
         raise ValueError
     assert torch.get_default_dtype() == was
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
+def test_a_traced_module_is_told_in_one_line() -> None:
+    traced = torch.jit.trace(nn.Linear(4, 4), torch.ones(2, 4))
+    with pytest.raises(ConfigError, match="the module that it was traced from"), untouched(traced):
+        pass

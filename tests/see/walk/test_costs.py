@@ -57,3 +57,28 @@ def test_a_matrix_that_two_steps_share_counts_by_its_part_and_a_tied_table_for_b
     assert step(walk, "Q").params == 16 * 16 + 16
     tied = trace(Llama(), ids())
     assert step(tied, "embedding").params == step(tied, "logits").params == 23 * 16
+
+
+def test_products_with_a_vector_are_counted_and_those_of_unknown_kernels_noted() -> None:
+    class Vector(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.v = nn.Parameter(torch.ones(16))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.mv(x.flatten(0, 1), self.v)
+
+    walk = trace(Vector(), numbers(2, 10, 16))
+    assert walk.flops == 2 * 20 * 16 and not walk.notes
+
+    class Whole(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (
+                x
+                + torch._int_mm(
+                    torch.ones(32, 16, dtype=torch.int8), torch.ones(16, 8, dtype=torch.int8)
+                ).sum()
+            )
+
+    walk = trace(Whole(), numbers(2, 10, 16))
+    assert walk.flops == 0 and "no FLOPs are counted of _int_mm" in walk.notes[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -79,3 +80,16 @@ def test_a_failure_is_kept_with_what_ran_before() -> None:
 
     probe = once(adapt(Subject(Fails(), ids())), None)
     assert isinstance(probe.failure, ValueError) and len(probe.sites) == 2
+
+
+def test_modules_that_run_in_another_thread_are_noted() -> None:
+    class Threads(Einsum):
+        def forward(self, ids: Tensor) -> Tensor:
+            found: list[Tensor] = []
+            other = threading.Thread(target=lambda: found.append(self.table(ids)))
+            other.start()
+            other.join()
+            return found[0] + super().forward(ids).mean(-1, keepdim=True)
+
+    assert any("another thread" in note for note in trace(Threads(), ids()).notes)
+    assert not trace(Einsum(), ids()).notes

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.see.walk.walk import trace
+from see.walk.odd_models import Language, Listener, Shared, Turned
 from see.walk.walk_models import Attention, Block, Llama, ids, numbers, step
 
 
@@ -51,3 +52,19 @@ def test_a_rotation_keeps_lengths_and_what_does_not_is_no_rotation() -> None:
 
     assert step(trace(Llama(), ids()), "rotate Q, K").axes == ("B", "H", "T", "Dh")
     assert step(trace(Stretched(), ids()), "change Q, K").operation.startswith("times")
+
+
+def test_keys_and_values_of_other_shapes_have_a_row_of_their_own() -> None:
+    walk = trace(Language(Shared()), ids(2, 7))
+    assert step(walk, "split Q").shape == (2, 7, 2, 2, 4)
+    keys = step(walk, "split K, V")
+    assert (keys.count, keys.shape, keys.axes) == (2, (2, 7, 2, 4), ("B", "T", "Hk", "Dh"))
+    heard = [s for s in trace(Listener(), (numbers(2, 8, 40), ids(2, 5))).steps if s.name == "split K, V"]
+    assert [each.shape for each in heard] == [(2, 4, 20, 4)]
+
+
+def test_a_rotation_of_complex_numbers_is_one_step_inside_of_the_attention() -> None:
+    walk = trace(Language(Turned()), ids(2, 7))
+    assert step(walk, "Q, K, V").count == 3
+    turned = step(walk, "rotate Q, K")
+    assert (turned.count, turned.shape, turned.axes) == (2, (2, 7, 4, 4), ("B", "T", "H", "Dh"))

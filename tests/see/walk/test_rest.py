@@ -50,3 +50,43 @@ def test_numbers_that_only_python_reads_are_no_steps() -> None:
 
     walk = trace(Model(), numbers(2, 10, 16))
     assert walk.steps[-1].name == "LayerNorm" and "all" in {p.name for p in walk.steps[-1].parts}
+
+
+def test_steps_of_one_line_keep_the_order_in_which_they_ran() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(16, 16), nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.clone(); x[:, 0] = 0; y = self.b(torch.relu(self.a(x))); y.relu_(); y *= 2  # noqa: E702 # fmt: skip
+            return y
+
+    walk = trace(Model(), numbers(2, 10, 16))
+    assert [s.name for s in walk.steps[1:]] == ["fill", "a", "relu", "b", "relu, times"]
+
+
+def test_what_holds_nothing_is_no_step() -> None:
+    walk = trace(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), numbers(2, 3, 8, 8))
+    assert [s.name for s in walk.steps[1:]] == ["convolution", "BatchNorm", "relu"]
+
+
+def test_a_product_with_a_state_of_zeros_is_a_product_with_weights() -> None:
+    walk = trace(nn.RNN(8, 6, batch_first=True), numbers(2, 3, 8))
+    told = [(s.name, s.operation) for s in walk.steps]
+    assert ("linear", "linear 6 -> 6, of a constant") in told and "prepared" not in {
+        s.name for s in walk.steps
+    }
+
+
+def test_numbers_of_a_step_claimed_elsewhere_are_no_steps_either() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x if bool((y := self.a(x)).isnan().any()) else y * float(y.sum() > 1e9) + y
+
+    walk = trace(Model(), numbers(2, 10, 16))
+    assert all(s.shape for s in walk.steps)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from headwise.doctor.trace import Recording, plain_kernels, recording
 from headwise.see.walk.sizes import Call, Sizes, Sizing, aligned
+from headwise.see.walk.walk import trace
+from see.walk.odd_models import Folded, Heads, Language
 from see.walk.walk_models import Block, Llama, ids, numbers
 
 KIB = 256  # floats
@@ -85,3 +88,12 @@ def test_a_copy_that_one_pass_alone_makes_counts_for_what_follows() -> None:
     assert pairs is not None and sum(op is None for op, _ in pairs) == 2
     sizes = Sizes(record, pairs)
     assert sizes.allocated(record.ops) == sum(call.allocated for call in calls) == 64
+
+
+@pytest.mark.parametrize("attention", [Folded, Heads])
+def test_of_one_row_every_shape_told_is_one_that_ran(attention: type[nn.Module]) -> None:
+    model = Language(attention()).eval()
+    walk = trace(model, ids(1, 7))
+    with torch.no_grad():
+        ran = {form.shape for call in noted(model, ids(1, 7)) for form in call.outputs}
+    assert {part.shape for each in walk.steps for part in each.parts} <= ran

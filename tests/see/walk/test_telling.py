@@ -78,7 +78,10 @@ class Norms(nn.Module):
 def test_norms_by_hand_are_told_from_torchs_and_from_one_another() -> None:
     walk = trace(Norms(), numbers(2, 10, 16))
     told = [(s.name, s.operation, s.params) for s in walk.steps if s.kind == "norm"]
-    assert told == [("LayerNorm", "over 16 (by hand)", 32), ("RMSNorm", "over 16", 16)]
+    assert told == [
+        ("LayerNorm", "over 16 (by hand), eps 1e-05", 32),
+        ("RMSNorm", "over 16, eps 1.19e-07", 16),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -152,3 +155,36 @@ def test_the_failing_operation_is_a_step_of_its_own() -> None:
 
     _, _, _, claims = seen(Fails(), numbers(2, 10, 16))
     assert drafted(claims, "fails here").operation == "product"
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
+def test_products_with_parameters_of_the_root_have_a_name() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.v = nn.Parameter(torch.randn(8, 8)), nn.Parameter(torch.randn(8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.mv((x @ self.w).flatten(0, 1), self.v)
+
+    assert [s.name for s in trace(Model(), numbers(2, 5, 8)).steps[1:]] == ["linear", "linear"]
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(8, 6), nn.ReLU()))
+    assert [s.name for s in trace(scripted, numbers(2, 5, 8)).steps[1:]] == ["linear", "relu"]
+
+
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [(nn.Hardswish(), "hardswish"), (nn.PReLU(), "prelu"), (nn.ReLU6(), "relu6"), (nn.SELU(), "selu"),
+     (nn.GELU("tanh"), "gelu (tanh)"), (nn.Tanh(), "tanh")],
+)  # fmt: skip
+def test_activations_are_named_where_their_numbers_say_nothing(module: nn.Module, told: str) -> None:
+    block = Block()
+    block.inner[1] = module
+    nn.init.zeros_(block.inner[0].weight)  # pyright: ignore
+    nn.init.zeros_(block.inner[0].bias)  # pyright: ignore
+    assert step(trace(block, numbers(2, 10, 16)), "activation").operation == told
+
+
+def test_a_convolution_of_single_pixels_makes_no_patches() -> None:
+    walk = trace(nn.Conv2d(3, 8, 1), numbers(2, 3, 12, 20))
+    assert [each.name for each in walk.steps if each.kind == "embedding"] == ["convolution"]

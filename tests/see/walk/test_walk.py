@@ -232,3 +232,15 @@ def walk_models_path() -> str:
     from see.walk import walk_models
 
     return place(str(walk_models.__file__), 0).removesuffix(":0")
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
+def test_what_cannot_be_recorded_is_an_error_in_one_line() -> None:
+    traced = torch.jit.trace(nn.Linear(4, 4), torch.ones(2, 4))
+    for model, given, told in (
+        (traced, torch.ones(2, 4), "torch.jit has traced"),
+        (nn.Linear(4, 4), torch.eye(4).to_sparse(), "sparse"),
+    ):
+        with pytest.raises(ConfigError, match=told) as error:
+            trace(model, given)
+        assert "\n" not in str(error.value)

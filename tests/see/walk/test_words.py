@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from headwise.doctor.trace import Op, recording
 from headwise.see.walk import words
-from see.walk.walk_models import numbers
+from headwise.see.walk.walk import trace
+from see.walk.walk_models import numbers, step
 
 
 def ops(run: object, *inputs: Tensor) -> list[Op]:
@@ -37,10 +37,28 @@ def test_a_number_is_told_with_its_operation(run: object, told: str) -> None:
     assert words.factor(ops(run, numbers(2, 3))[-1]) == told
 
 
-@pytest.mark.parametrize("name", ["relu", "gelu", "silu", "tanh", "sigmoid", "elu", "mish"])
-def test_activations_are_known_by_their_numbers_and_no_other_is_taken_for_one(name: str) -> None:
-    function = getattr(F, name)
-    made = ops(function, numbers(40, 3))
-    assert words.activation(made[0].inputs[0], made[-1].out) == name
-    wrong = ops(lambda x: function(x) * 1.01, numbers(40, 3))
-    assert words.activation(wrong[0].inputs[0], wrong[-1].out) == ""
+def test_heads_of_one_attention_that_differ_are_all_told() -> None:
+    class Heads(nn.Module):
+        """A loop over heads, each with its own factor and every other one causal."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.each = nn.ModuleList(nn.ModuleList(nn.Linear(16, 4) for _ in range(3)) for _ in range(4))
+            self.out = nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            made: list[Tensor] = []
+            for n, (q, k, v) in enumerate(self.each):  # pyright: ignore
+                scores = q(x) @ k(x).transpose(1, 2) / (n + 1)
+                if n % 2 == 0:
+                    later = torch.ones(x.shape[1], x.shape[1]).triu(1) > 0
+                    scores = scores.masked_fill(later, float("-inf"))
+                made.append(scores.softmax(-1) @ v(x))
+            return x + self.out(torch.cat(made, -1))
+
+    walk = trace(Heads(), numbers(2, 7, 16))
+    assert step(walk, "scores").operation == (
+        "Q K^T not scaled, / sqrt(4), x 0.333, x 0.25: differs by head (1/sqrt(4) = 0.5)"
+    )
+    assert step(walk, "mask").operation == "hides 84 of 392 pairs"
+    assert "split into heads" not in {s.name for s in walk.steps}

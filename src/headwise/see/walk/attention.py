@@ -46,9 +46,9 @@ class Attention(Operands):
         for operand in operands[:2]:
             own |= {op for op in operand.ways if factor_of(op) is not None}
         first = self.sites[0]
-        told = f"Q K^T {words.scale(first)}"
+        told = f"Q K^T {words.scales(self.sites)}"
         if any(op is first.product for op, _ in first.masks):
-            told += f" + mask, which {words.hidden(self.sites, self.probe.is_part, self._full(results[0]))}"
+            told += f" + mask, which {self._hidden(self._full(results[0]))}"
         if first.softmax.name == "_safe_softmax":
             told += ", in the kernel"
         self._step("scores", "scores", own, results, told, first.product)
@@ -69,7 +69,7 @@ class Attention(Operands):
                 self._after(op, site) for op, site in zip(last, self.sites, strict=True) if op is not None
             ]
             shape = self._full(results[0])
-            hides = words.hidden(self.sites, self.probe.is_part, shape)
+            hides = self._hidden(shape)
             if is_bias:
                 both = "" if hides == "hides nothing" or own != {op for op, _ in masks} else f", {hides}"
                 self._step("bias", "position bias", own, results, f"added to the scores{both}")
@@ -85,6 +85,9 @@ class Attention(Operands):
             self._step(
                 "other", words.listed(list(between)), between, [max(between, key=lambda o: o.index).out]
             )
+
+    def _hidden(self, shape: tuple[int, ...]) -> str:
+        return words.hidden(self.sites, self.probe.is_part, shape, self.probe.whole_masks(self.sites))
 
     def _shifts(self, site: Site) -> list[tuple[Op, Op]]:
         """Where the largest score is taken off before the softmax, which changes nothing: a part of it."""
@@ -112,7 +115,7 @@ class Attention(Operands):
                 by_hand = True
                 ways, _ = backward([site.weights_value], lambda op: False, {site.scores_value})
                 own |= set(ways)
-        told = words.softmax_axis(self.sites[0]) + (" (by hand)" if by_hand else "")
+        told = words.softmax_axes(self.sites) + (" (by hand)" if by_hand else "")
         self._step("softmax", "softmax", own, [s.weights_value for s in self.sites], told)
 
     def _mix(self) -> None:

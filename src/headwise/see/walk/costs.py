@@ -1,7 +1,8 @@
 """What a step costs: FLOPs of its products, and the trained numbers that it reads.
 
 FLOPs count two for each multiplication with its addition, in matrix products and convolutions alone: the
-convention of torch.utils.flop_counter, with which the total agrees.
+convention of torch.utils.flop_counter. The total agrees with it, but for products with a vector (mv, addmv,
+dot), which torch's counter leaves out and which are counted here.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from headwise.doctor.graph import Op, Recording, Value
 from headwise.see.walk.sizes import Call
 from headwise.see.walk.steps import Draft
 
+_COUNTED = {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot"}
+
 
 def flops_of(op: Op, call: Call) -> int:
     """FLOPs of one operation; 0 for what is no product, and for what failed."""
@@ -21,7 +24,7 @@ def flops_of(op: Op, call: Call) -> int:
     shapes = [form.shape for form in call.inputs]
     if op.name in {"addmm", "baddbmm", "addmv"}:
         shapes = shapes[1:]
-    if op.name in {"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot"}:
+    if op.name in _COUNTED:
         return 2 * math.prod(shapes[0]) * (shapes[1][-1] if len(shapes[1]) > 1 else 1)
     if op.name == "convolution":
         weight = shapes[1]
@@ -29,6 +32,20 @@ def flops_of(op: Op, call: Call) -> int:
         places = shapes[0] if is_transposed else call.outputs[0].shape
         return 2 * places[0] * math.prod(places[2:]) * math.prod(weight)
     return 0
+
+
+def is_uncounted(op: Op) -> bool:
+    """Is this a product that a kernel of its own does, of which no FLOPs are counted?"""
+    name = op.name.strip("_")
+    return (
+        bool(op.outputs)
+        and op.name not in _COUNTED
+        and (
+            name.endswith(("mm", "matmul", "rnn_layer", "linear"))
+            or "_mm_" in name
+            or name == "cdist_forward"
+        )
+    )
 
 
 class Parameters:
@@ -48,6 +65,10 @@ class Parameters:
                         self._readers.setdefault(leaf, set()).add(draft)
                         held = self._reads.setdefault(draft, {})
                         held[leaf] = held.get(leaf, 0) + size
+
+    def read_by(self, draft: Draft) -> frozenset[Value]:
+        """The parameters that a step reads."""
+        return frozenset(self._reads.get(draft, ()))
 
     def of(self, draft: Draft) -> int:
         total = 0

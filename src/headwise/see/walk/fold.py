@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwise.doctor.flow import stream_of
 from headwise.doctor.graph import Op, Value
+from headwise.doctor.norms import Norm
+from headwise.doctor.places import visible
 from headwise.doctor.sub_layers import SubLayer
 from headwise.see.walk.layers import Layers
 from headwise.see.walk.once import Once
-from headwise.see.walk.steps import Draft, Group, Row, Step
+from headwise.see.walk.steps import Draft, Group, Row, Step, steps_of
 
+LONGEST = 40  # rows of a run that comes again
+_WHOLE = {"section", "repeat"}  # groups that are told by themselves
 Span = tuple[str, int]  # a module's path and which of its calls
 
 
@@ -40,44 +44,77 @@ def grouped(
     """The rows of a walk, in order, with what repeats folded."""
     blocks = _blocks(probe, layers, drafts)
     ordered = sorted(drafts, key=lambda draft: draft.at)
-    if probe.source is None or probe.main is None or not _has_both(probe, ordered):
+    names = _sections(probe)
+    if not names or not set(names) <= {_side(probe, draft) for draft in ordered}:
         return _rows(probe, ordered, blocks, write)
-    sides: dict[str, list[Draft]] = {"": [], "encoder": [], "decoder": []}
-    last = "encoder"
+    sides: dict[str, list[Draft]] = {"": [], **{name: [] for name in names}}
+    last = names[0]
+    known = {draft: _side(probe, draft) for draft in ordered}
+    for draft in reversed(ordered):
+        if known[draft] is None:
+            known[draft] = _beside(draft, known)
     for draft in ordered:
-        side = _side(probe, draft)
+        side = known[draft]
         if side is None:  # what is only read by Python: it is where its block is, or the step before it
             block = next((each for each in blocks if each.holds(draft)), None)
-            side = last if block is None else "encoder" if block.stream == "encoder" else "decoder"
+            layer = None if block is None or probe.is_dual else block
+            side = last if layer is None else "encoder" if layer.stream == "encoder" else "decoder"
         sides[side].append(draft)
         last = side or last
-    rows = _rows(probe, sides[""], [], write)
-    for name in ("encoder", "decoder"):
-        own = _rows(probe, sides[name], blocks, write)
-        if own:
-            rows.append(Group(name, "section", 1, ("",), tuple(own)))
-    return rows
+    sections = [
+        Group(name, "section", 1, ("",), tuple(_rows(probe, sides[name], blocks, write))) for name in names
+    ]
+    rest = _rows(probe, sides[""], [], write)  # of two towers what compares them
+    return [*sections, *rest] if probe.is_dual else [*rest, *sections]
 
 
-def _has_both(probe: Once, drafts: Sequence[Draft]) -> bool:
-    return {"encoder", "decoder"} <= {_side(probe, draft) for draft in drafts}
+def _beside(draft: Draft, known: dict[Draft, str | None]) -> str | None:
+    """Of what only Python reads: the section of the step that reads it, or of the module that it runs in."""
+    read = {user for op in draft.ops for out in op.outputs for user in out.users} - set(draft.ops)
+    for other, side in known.items():
+        if side and read & set(other.ops):
+            return side
+    for span in reversed(draft.main.modules if draft.main is not None else ()):
+        near = {
+            side for other, side in known.items() if other.main is not None and span in other.main.modules
+        }
+        near -= {None, ""}
+        if near:
+            return near.pop() if len(near) == 1 else None
+    return None
+
+
+def _sections(probe: Once) -> tuple[str, ...]:
+    """Encoder and decoder; two towers are called by what they read; none for a model with one stream."""
+    if probe.is_dual:
+        names = [visible(probe.adapted.leaves[stream.leaf].name) for stream in probe.adapted.streams]
+        return tuple(names) if len({*names, ""}) == len(names) + 1 else ()
+    return ("encoder", "decoder") if probe.source is not None and probe.main is not None else ()
 
 
 def _side(probe: Once, draft: Draft) -> str | None:
     """Encoder where only the source takes part in a step, decoder where the target does, None for neither."""
     if draft.kind == "input":
         return ""
-    if draft.layer is not None:
+    if draft.layer is not None and not probe.is_dual:
         return "encoder" if draft.layer.stream == "encoder" else "decoder"
-    made = [value for op in sorted(draft.ops, key=lambda op: op.index) for value in op.outputs]
-    todo, seen = [*draft.results, *made], set[Value]()
-    while todo:  # where nothing of the input takes part, what reads it tells
-        value = todo.pop(0)
-        if value.sources and value.tensor.is_floating_point():
-            return "encoder" if stream_of(probe, value) == "encoder" else "decoder"
-        if value not in seen:
-            seen.add(value)
-            todo.extend(out for op in value.users for out in op.outputs)
+    streams = [1 << stream.leaf for stream in probe.adapted.streams]
+    floats = sum(1 << place for place, leaf in enumerate(probe.adapted.leaves) if leaf.role == "floats")
+    ops = sorted(draft.ops, key=lambda op: op.index)
+    made = [*draft.results, *(value for op in ops for value in op.outputs)]
+    for todo in (made, [value for op in ops for value in op.inputs]):
+        seen = set[Value]()
+        while todo:  # where no data take part (a mask, a table), what reads it tells
+            value = todo.pop(0)
+            is_data = value.trained or bool(value.sources & floats)
+            if is_data and value.sources & sum(streams) and value.tensor.is_floating_point():
+                if probe.is_dual:
+                    read = [bool(value.sources & bit) for bit in streams]
+                    return "" if all(read) else _sections(probe)[read.index(True)]
+                return "encoder" if stream_of(probe, value) == "encoder" else "decoder"
+            if value not in seen:
+                seen.add(value)
+                todo.extend(out for op in value.users for out in op.outputs)
     return None
 
 
@@ -126,28 +163,54 @@ def _span(block: Block, others: Sequence[Op]) -> Span | None:
 def _reach(layers: Layers, blocks: Sequence[Block], drafts: Sequence[Draft]) -> None:
     """Where a block without a module of its own begins and ends, in the order of the steps."""
     place = {op: draft.at for draft in drafts for op in draft.ops}
+    is_post = _posts(layers)
+    entering: dict[Value, list[Norm]] = {}
+    for norm in layers.norms:
+        entering.setdefault(norm.entered, []).append(norm)
+    at: dict[SubLayer, list[float]] = {}
+    for draft in drafts:
+        if draft.layer is not None:
+            at.setdefault(draft.layer, []).append(draft.at)
     for block in blocks:
         if block.span is not None:
             continue
-        own = [draft.at for draft in drafts if draft.layer in block.layers]
+        own = [each for layer in block.layers for each in at.get(layer, ())]
         for layer in block.layers:
             before, after = layer.before, layer.sum
-            if before is not None and not _is_post(layers, before.entered.op, before.out):
+            if before is not None and not is_post(before.entered.op, before.out):
                 own.append(place.get(before.op, own[0]))
-            for norm in layers.norms:
-                if after is not None and norm.entered is after.out and _is_post(layers, after, norm.out):
+            for norm in entering.get(after.out, ()) if after is not None else ():
+                if is_post(after, norm.out):
                     own.append(place.get(norm.op, own[-1]))
         block.first, block.last = min(own), max(own)
 
 
-def _is_post(layers: Layers, added: Op | None, out: object) -> bool:
+def _inside(norm: Norm) -> list[Op]:
+    """What `Recording.between` finds of a norm, without a way through the whole of a deep model for each."""
+    up, todo = set[Value](), [norm.out]
+    while todo:
+        value = todo.pop()
+        if value in up or value.index < norm.entered.index:
+            continue
+        up.add(value)
+        if value.op is not None:
+            todo.extend(value.op.inputs)
+    down, found = {norm.entered}, list[Op]()
+    for op in sorted({v.op for v in up if v.op is not None}, key=lambda op: op.index):
+        if any(v in down for v in op.inputs):
+            down.update(op.outputs)
+            found.append(op)
+    return found
+
+
+def _posts(layers: Layers) -> Callable[[Op | None, Value], bool]:
     """Does a norm's result go on as the stream: is it what goes round a sub-layer, or the end of one?"""
-    sums = [layer.sum for layer in layers.all if layer.sum is not None]
-    if added not in sums:
-        return False
-    skips = [layers.found.entrance(layer.skip) for layer in layers.all if layer.skip is not None]
+    sums = {layer.sum for layer in layers.all if layer.sum is not None}
+    layers.found.norm_ops = {op for norm in layers.norms for op in (norm.op, *_inside(norm))}
+    skips = {layers.found.entrance(layer.skip) for layer in layers.all if layer.skip is not None}
     normed = [layer for layer in layers.all if layer.sum is not None and layers.found.is_normed_after(layer)]
-    return out in skips or (len(normed) == len(sums) and len(sums) > 1)
+    every = len(normed) == len(sums) > 1
+    return lambda added, out: added in sums and (out in skips or every)
 
 
 # Rows
@@ -231,9 +294,12 @@ def _title(probe: Once, layer: SubLayer) -> str:
 
 def _path(drafts: Sequence[Draft]) -> str:
     """The path of the innermost module that all of these steps lie in."""
-    paths = [draft.main.module.split(".") for draft in drafts if draft.main is not None]
+    return _common([draft.main.module for draft in drafts if draft.main is not None])
+
+
+def _common(paths: Sequence[str]) -> str:
     common: list[str] = []
-    for parts in zip(*paths, strict=False):
+    for parts in zip(*(path.split(".") for path in paths), strict=False):
         if len(set(parts)) > 1:
             break
         common.append(parts[0])
@@ -245,13 +311,95 @@ def folded(rows: Sequence[Row]) -> list[Row]:
     found: list[Row] = []
     for row in rows:
         last = found[-1] if found else None
-        if isinstance(row, Group) and isinstance(last, Group) and signature(row) == signature(last):
+        if isinstance(row, Group) and isinstance(last, Group) and _alike(last, row):
             found[-1] = Group(
                 last.title, last.kind, last.times + row.times, (*last.modules, *row.modules), last.rows
             )
         else:
             found.append(row)
+    return _repeated(found)
+
+
+def _repeated(rows: Sequence[Row]) -> list[Row]:
+    """Runs of steps that come again at once, with the same lines and shapes, as one group: `repeat x 3`."""
+    marks = [(signature(row), _times(row)) for row in rows]
+    found: list[Row] = []
+    place = 0
+    while place < len(rows):
+        length, times = _run(marks, rows, place)
+        if times < 2:
+            found.append(rows[place])
+            place += 1
+            continue
+        runs = [rows[place + n * length : place + (n + 1) * length] for n in range(times)]
+        paths = tuple(_common([step.module for step in steps_of(run)]) for run in runs)
+        found.append(Group("repeat", "repeat", times, paths, tuple(runs[0])))
+        place += length * times
     return found
+
+
+def _run(marks: Sequence[object], rows: Sequence[Row], start: int) -> tuple[int, int]:
+    """How long the steps are that come again from here, and how often they come; 1 where they do not.
+
+    Of the lengths the one that covers most, the shortest of those. Weights are all the same, or none are.
+    """
+    best = (0, 1)
+    for length in range(1, min(LONGEST, (len(rows) - start) // 2) + 1):
+        first = rows[start : start + length]
+        if any(isinstance(row, Group) and row.kind in _WHOLE for row in first):
+            break
+        if not any(_costs(step) for step in steps_of(first)):
+            continue
+        times, way = 1, _again(marks, rows, start, start + length, length)
+        while way and _again(marks, rows, start, start + times * length, length) == way:
+            times += 1
+        if times > 1 and length * times > best[0] * best[1]:
+            best = (length, times)
+    return best
+
+
+def _again(marks: Sequence[object], rows: Sequence[Row], start: int, other: int, length: int) -> str:
+    """How steps come again from another row: with the "same" weights, with "new" ones, or "" not at all."""
+    if other + length > len(rows) or marks[start : start + length] != marks[other : other + length]:
+        return ""
+    first, again = (steps_of(rows[at : at + length]) for at in (start, other))
+    pairs = list(zip(first, again, strict=True))
+    if all(a.weights == b.weights for a, b in pairs):
+        return "same"
+    return "" if any(a.earlier or b.earlier for a, b in pairs) else "new"
+
+
+def _costs(step: Step) -> bool:
+    return step.kind not in {"input", "embedding"} and bool(step.params or step.flops)
+
+
+def _alike(one: Group, other: Group) -> bool:
+    """May two groups be shown as one: with the same rows, and weights shared in none, or all, or alike?"""
+    if signature(one) != signature(other):
+        return False
+    pairs = list(zip(one.steps, other.steps, strict=True))
+    if all(a.weights == b.weights for a, b in pairs) and (set(one.modules) == set(other.modules)):
+        return True
+    return all((a.weights if a.earlier else None) == (b.weights if b.earlier else None) for a, b in pairs)
+
+
+def with_shares(rows: Sequence[Row], above: tuple[str, ...] = ()) -> list[Row]:
+    """Steps in blocks whose weights an earlier block has used say so, where the block's own path does not."""
+    found: list[Row] = []
+    for row in rows:
+        if isinstance(row, Group):
+            inner = with_shares(row.rows, row.modules if row.kind == "block" else above)
+            found.append(replace(row, rows=tuple(inner)))
+        elif row.earlier and above and not all(path and _within_path(row.module, path) for path in above):
+            told = f"{row.operation}; shares its weights with {row.earlier}".removeprefix("; ")
+            found.append(replace(row, operation=told))
+        else:
+            found.append(row)
+    return found
+
+
+def _within_path(module: str, path: str) -> bool:
+    return module == path or module.startswith(f"{path}.")
 
 
 def signature(row: Row) -> object:
@@ -259,7 +407,7 @@ def signature(row: Row) -> object:
     if isinstance(row, Step):
         return (
             row.name, row.kind, row.operation, row.shape, row.axes, row.count, row.dtype, row.held,
-            row.params, row.flops, row.bytes, row.file, row.line,
+            row.params, row.flops, row.bytes, row.file, row.line, row.pattern,
         )  # fmt: skip
     return row.title, row.kind, tuple((signature(each), _times(each)) for each in row.rows)
 

@@ -27,8 +27,10 @@ class Labels:
         self._parts: dict[tuple[int, int], tuple[int, int]] = {}
         self._narrowed: dict[tuple[int, int], int] = {}
         self._whole: dict[int, int] = {}
+        self._cut_from: dict[int, int] = {}
         self._of: dict[Value, Label] = {}
         self._torn: set[int] = set()
+        self.pairs: set[int] = set()
         for op in record.ops:
             if op.outputs:
                 _spread(self, op)
@@ -43,6 +45,9 @@ class Labels:
     def torn(self, value: Value) -> tuple[bool, ...]:
         """Which axes a view has made of elements of several others."""
         return tuple(any(atom in self._torn for atom in axis) for axis in self._of.get(value, ()))
+
+    def is_torn(self, atom: int) -> bool:
+        return self.root(atom) in {self.root(each) for each in self._torn}
 
     def tear(self, shape: Sequence[int]) -> Label:
         """Axes of their own for what a view has put together across others."""
@@ -66,6 +71,21 @@ class Labels:
 
     def sizes(self, axis: Axis) -> int:
         return math.prod(self._size[atom] for atom in axis)
+
+    def opened(self, axis: Axis) -> Axis:
+        """The last two parts that an axis of one atom was cut into; the axis itself where it was not."""
+        found = axis
+        for (whole, _), parts in self._parts.items():
+            if axis == (self.root(whole),):
+                found = tuple(self.root(part) for part in parts)
+        return found
+
+    def partner(self, half: Axis) -> Axis:
+        """The axis of pairs that was cut off beside this one, and a new one where there was none."""
+        for outer, inner in self._parts.values():
+            if half == (self.root(outer),) and self.root(inner) in {self.root(a) for a in self.pairs}:
+                return (self.root(inner),)
+        return self.axis(2)
 
     def new(self, size: int) -> int:
         self._parent.append(len(self._parent))
@@ -91,7 +111,23 @@ class Labels:
         key = self.root(atom), first
         if key not in self._parts:
             self._parts[key] = self.new(first), self.new(self.size(atom) // first)
+            self._cut_from |= dict.fromkeys(self._parts[key], key[0])
         return self._parts[key]
+
+    def origins(self, atom: int) -> set[int]:
+        """The atom itself, and all that it was cut out of, directly or by way of others."""
+        found, todo = set[int](), [self.root(atom)]
+        while todo:
+            each = todo.pop()
+            if each not in found:
+                found.add(each)
+                todo.extend(self.root(w) for part, w in self._cut_from.items() if self.root(part) == each)
+        return found
+
+    def healed(self, axis: Axis) -> Axis:
+        """An axis whose atoms are the two parts of one, in order, is that one again."""
+        whole = {tuple(self.root(part) for part in parts): key[0] for key, parts in self._parts.items()}
+        return (self.root(whole[axis]),) if axis in whole else axis
 
     def narrow(self, axis: Axis, size: int) -> Axis:
         """A part of an axis; the same for every part of this size."""
@@ -102,6 +138,7 @@ class Labels:
         key = self.root(axis[0]), size
         if key not in self._narrowed:
             self._narrowed[key] = self.new(size)
+            self._cut_from[self._narrowed[key]] = key[0]
             self._whole[self._narrowed[key]] = key[0]
         return (self._narrowed[key],)
 
@@ -118,7 +155,7 @@ class Labels:
 def _spread(labels: Labels, op: Op) -> None:
     """Give each result of an operation its label."""
     name = op.name if op.name in _RULES else op.name.rstrip("_")
-    rule = _RULES.get(name, _broadcast)
+    rule = _RULES.get(name, _broadcast if op.pointwise or op.name in _ALIKE else _same)
     try:
         found = rule(labels, op)
     except (IndexError, TypeError, ValueError):
@@ -174,7 +211,7 @@ def _regrouped(labels: Labels, label: Label, shape: tuple[int, ...]) -> Label:
                 todo.append(rest)
             axis.append(atom)
             got *= labels.size(atom)
-        found.append(tuple(axis))
+        found.append(labels.healed(tuple(labels.root(atom) for atom in axis)))
     return tuple(found)
 
 
@@ -195,6 +232,19 @@ def _permute(labels: Labels, op: Op) -> list[Label]:
     else:
         order = [int(x) % count for x in op.args[1]]
     return [tuple(label[i] for i in order)]
+
+
+def _as_complex(labels: Labels, op: Op) -> list[Label]:
+    """Pairs of numbers made one complex number each: the axis of the pairs is remembered."""
+    label = labels[op.inputs[0]]
+    labels.pairs |= set(label[-1])
+    return [label[:-1]]
+
+
+def _as_real(labels: Labels, op: Op) -> list[Label]:
+    """Pairs again, along the axis that they were made from where the halves tell it."""
+    label = labels[op.inputs[0]]
+    return [(*label, labels.partner(label[-1] if label else ()))]
 
 
 def _unsqueeze(labels: Labels, op: Op) -> list[Label]:
@@ -305,7 +355,9 @@ def _product(labels: Labels, op: Op) -> list[Label]:
 
 def _convolution(labels: Labels, op: Op) -> list[Label]:
     data, weight = labels[op.inputs[0]], labels[op.inputs[1]]
-    channels = weight[0] if op.inputs[1].shape[0] == op.out.shape[1] else labels.axis(op.out.shape[1])
+    is_transposed = len(op.args) > 6 and bool(op.args[6])  # then the weights are [in, out / groups, ...]
+    own = weight[1] if is_transposed else weight[0]
+    channels = own if labels.sizes(own) == op.out.shape[1] else labels.axis(op.out.shape[1])
     spatial = [
         axis if had == size and size != 1 else labels.axis(size)
         for axis, had, size in zip(data[2:], op.inputs[0].shape[2:], op.out.shape[2:], strict=True)
@@ -370,11 +422,12 @@ def _rows(labels: Labels, op: Op) -> list[Label]:
     return found
 
 
+_ALIKE = {"copy", "copy_", "lerp", "where", "addcmul", "addcdiv", "clamp", "pow", "fill", "isin"}
 _RULES: dict[str, Callable[[Labels, Op], list[Label]]] = {
     "update": _update, "embedding": _embedding, "convolution": _convolution, "index": _index,
     "index_select": _index_select, "cat": _cat, "stack": _stack, "expand": _expand, "select": _select,
     "unbind": _unbind, "unsqueeze": _unsqueeze, "squeeze": _squeeze, "native_layer_norm": _norm,
-    "_fused_rms_norm": _norm,
+    "_fused_rms_norm": _norm, "view_as_complex": _as_complex, "view_as_real": _as_real,
     **dict.fromkeys(("im2col", "col2im", "max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d",
                      "upsample_bilinear2d", "upsample_bicubic2d", "upsample_nearest2d", "pixel_shuffle",
                      "pixel_unshuffle", "topk", "sort", "native_group_norm", "native_batch_norm",

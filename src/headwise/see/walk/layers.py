@@ -13,6 +13,7 @@ from headwise.doctor.flow import Flow, data_of, stream_of, weight_of
 from headwise.doctor.graph import Op, Value
 from headwise.doctor.norms import Norm
 from headwise.doctor.sub_layers import SubLayer
+from headwise.see.walk.activations import is_bend
 from headwise.see.walk.once import Once
 from headwise.see.walk.ways import (
     backward,
@@ -40,7 +41,7 @@ class Layers:
 def layers_of(probe: Once) -> Layers:
     """Recognise the sub-layers and norms of a pass."""
     found = blocks(probe)
-    layers = list(found.layers)
+    layers = [layer for layer in found.layers if layer.kind == "attention" or _is_plain(layer)]
     taken = _taken(found)
     record = probe.record
     for op in record.ops:
@@ -52,7 +53,7 @@ def layers_of(probe: Once) -> Layers:
                 continue
             layer = SubLayer("feed-forward", stream_of(probe, op.out), (data_of(op),), (down.out,))
             layer.up, layer.down = op, down
-            if _join(layer):
+            if _is_plain(layer) and _join(layer):
                 layers.append(layer)
                 taken |= {op, down}
     layers.sort(key=lambda layer: layer.last.index)
@@ -122,12 +123,43 @@ def _downs(found: Flow, up: Op) -> list[Op]:
             if weight_of(op) is not None:
                 if data_of(op) is value and is_bent and op not in downs:
                     downs.append(op)
-            elif op.name not in {"cat", "stack"} and (op.moves or op.pointwise or op.name == "update"):
+            elif op.name not in {"cat", "stack"} and (op.moves or is_bend(op) or op.name == "update"):
                 is_bent = is_bent or not is_fold(op)
                 outs.extend(op.outputs)
         todo.extend(out for out in outs if out not in seen)
         seen.update(outs)
     return downs
+
+
+def _is_plain(layer: SubLayer) -> bool:
+    """Is a layer's middle treated element by element, with nothing along positions (no scan, no softmax)?"""
+    assert layer.down is not None
+    read = layer.reads[0]
+    inside, halts = backward([data_of(layer.down)], is_projection, {read})
+    if any(weight_of(op) is None for op in halts):
+        return False
+    before, _ = backward([read], is_projection)
+    return all(_is_own(op, len(read.shape)) for op in inside if op not in set(before))
+
+
+def _is_own(op: Op, rank: int) -> bool:
+    """Does an operation leave every position by itself?"""
+    name = op.name.rstrip("_")
+    if name in {"unbind", "select", "slice", "split", "split_with_sizes", "chunk", "cat", "stack"}:
+        if name == "slice" and op.out.shape == op.inputs[0].shape:
+            return True
+        count = len(op.out.shape) if name == "stack" else len(op.inputs[0].shape)
+        given = op.kwargs.get("dim", op.args[_DIM.get(name, 1)] if len(op.args) > _DIM.get(name, 1) else 0)
+        return int(given) % count >= rank - 1  # pyright: ignore
+    return is_bend(op) or is_fold(op) or name in _STATISTICS
+
+
+_DIM = {"split": 2, "split_with_sizes": 2, "chunk": 2}
+_STATISTICS = {
+    "mean", "var", "std", "var_mean", "std_mean", "sum", "linalg_vector_norm", "norm", "native_layer_norm",
+    "native_group_norm", "native_batch_norm", "_native_batch_norm_legit_no_training", "_fused_rms_norm",
+    "amax", "index", "index_put", "constant_pad_nd",
+}  # fmt: skip
 
 
 def _join(layer: SubLayer) -> bool:
@@ -137,7 +169,7 @@ def _join(layer: SubLayer) -> bool:
     near: set[Value] = {read, *(v for op in around for v in (*op.inputs, *op.outputs) if is_data(v))}
     branch = [*layer.results]
     for op in followed(branch, lambda op: not is_projection(op) and not is_join(op) and len(op.inputs) < 4):
-        branch.extend(op.outputs)
+        branch.extend(out for out in op.outputs if not _is_gate(op, set(branch)))
     held = set(branch)
     for value in branch:
         for op in value.users:
@@ -148,6 +180,13 @@ def _join(layer: SubLayer) -> bool:
                 layer.sum, layer.skip = op, skip
                 return True
     return False
+
+
+def _is_gate(op: Op, branch: set[Value]) -> bool:
+    """Is a branch only a factor of something larger that the inputs made (a gate on channels)?"""
+    own = max((v.tensor.numel() for v in op.inputs if v in branch), default=0)
+    others = [v for v in op.inputs if v not in branch and is_data(v)]
+    return op.name.rstrip("_") == "mul" and any(v.tensor.numel() > own for v in others)
 
 
 def _leads(value: Value, near: set[Value]) -> bool:

@@ -87,7 +87,9 @@ class Operands:
         for ops in (before, after):
             moving = [op for op in ops if op.out.shape != op.inputs[0].shape or self._is_written(op)]
             values = [out for op in moving for out in op.outputs if self._leads(out, operand)]
-            alike = [v for v in values if self._is_split(v)]
+            alike = [v for v in values if self._is_split(v) and v.tensor.numel() <= whole]
+            if whole < sum(end.tensor.numel() for end in set(queries.ends)):  # shared: a form of their own
+                alike = [v for v in alike if v.op is not None and not self._is_inside(v.op)] or alike
             ranks = {len(v.shape) for v in queries.heads}
             alike = [v for v in alike if len(v.shape) in ranks] or alike
             if alike:
@@ -110,8 +112,10 @@ class Operands:
 
     def _is_written(self, op: Op) -> bool:
         """Is a move that changes no shape a step of the author's, and not what a product does inside?"""
-        inside = [each.frames[:1] for site in self.sites for each in (site.product, site.mix)]
-        return op.name != "expand" and op.frames[:1] not in inside
+        return op.name != "expand" and not self._is_inside(op)
+
+    def _is_inside(self, op: Op) -> bool:
+        return op.frames[:1] in [each.frames[:1] for s in self.sites for each in (s.product, s.mix)]
 
     def _readers(self, halt: Op) -> set[str]:
         """Which operands a projection gives."""
@@ -217,6 +221,10 @@ class Operands:
         """A value's shape with the names of its axes: a source of the same length is no target."""
         return value.shape, self.axes.names(value, self._full(value))
 
+    def _any_order(self, value: Value) -> list[tuple[str, int]]:
+        shape, names = self._named(value)
+        return sorted(zip(names, shape, strict=True))
+
     def _splits(self, operands: list[Operand]) -> None:
         rows: dict[object, list[Operand]] = {}
         for operand in operands:
@@ -224,8 +232,8 @@ class Operands:
                 rows.setdefault(self._named(operand.heads[0]), []).append(operand)
         kept: list[list[Operand]] = []
         for row in rows.values():  # keys may be made transposed: that is the same split
-            axes = sorted(self._named(row[0].heads[0])[1])
-            known = next((r for r in kept if sorted(self._named(r[0].heads[0])[1]) == axes), None)
+            axes = self._any_order(row[0].heads[0])
+            known = next((r for r in kept if self._any_order(r[0].heads[0]) == axes), None)
             if known is None:
                 kept.append(row)
             else:
@@ -241,6 +249,12 @@ class Operands:
                 "split into heads" if len(row) == len([o for o in operands if o.heads]) else f"split {names}"
             )
             told = words.listed([op for op in own if op not in self.claims.of and op.name != "cat"])
+            if len(self.sites) > 1 and told in {
+                "transpose",
+                "permute",
+                "t",
+            }:  # heads were never in one tensor
+                name = f"turn {names}"
             results = [v for operand in row for v in operand.heads]
             self._step("split", name, own, results, told)
 

@@ -25,6 +25,8 @@ RULES = """
 .hw-walk svg.bar { width: 100%; height: .35rem; margin-top: .15rem; background: var(--panel); }
 .hw-walk svg.bar.flops { fill: var(--c0); }
 .hw-walk svg.bar.bytes { fill: var(--c1); }
+@media (max-width: 46rem) { .hw-walk table.steps td:last-child > code { white-space: nowrap; } }
+@media (max-width: 46rem) { .hw-walk table.steps td:last-child { overflow: hidden; } }
 .hw-walk .place { display: block; margin: 0; }
 .hw-walk .meaning { color: var(--soft); font-size: .85rem; padding-left: 1.2rem; }
 """

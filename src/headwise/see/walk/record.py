@@ -11,7 +11,8 @@
 A row is a step or a group, told apart by its key `rows`:
 
     group       {title, kind, times, modules: [path], rows: [row]}
-                kind: "section", "block", "attention", "feed-forward"
+                kind: "section", "block", "attention", "feed-forward",
+                "repeat" (steps in no block that come again at once)
     step        {name, kind, operation, shape, axes, count, dtype, held, params, flops, bytes, file, line,
                 code, module, operations: [{name, shape, axes, flops, bytes, file, line}]}
 

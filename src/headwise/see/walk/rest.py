@@ -23,6 +23,7 @@ class Rest:
     def claim(self) -> None:
         """Give every operation that is left to a step."""
         self._fold_forward()
+        self._empty()
         self._own_steps([op for op in self.ops if op not in self.claims.of and not is_fold(op)])
         self._fold_forward()
         self._fold_backward()
@@ -69,6 +70,16 @@ class Rest:
             if is_fold(op) or is_prepared:
                 self.claims.give(op, min((step for step in steps if step is not None), key=_at))
 
+    def _empty(self) -> None:
+        """What holds nothing and is read by nothing (torch's own norms make it) belongs to what follows."""
+        for op in self.ops:
+            if op in self.claims.of or not op.outputs or any(v.tensor.numel() or v.users for v in op.outputs):
+                continue
+            later = (self.claims.of.get(other) for other in self.ops[op.index + 1 :])
+            draft = next((each for each in later if each is not None), None)
+            if draft is not None:
+                self.claims.give(op, draft)
+
     def _readers(self, value: Value) -> list[Op]:
         last = self.ops[-1]
         return [*value.users, last] if not last.outputs and value in last.inputs else value.users
@@ -99,6 +110,8 @@ class Rest:
     def _together(self, one: Op, other: Op) -> bool:
         if not other.outputs and other.inputs and other.inputs[0].op is one:
             return True  # Python reads the number
+        if any(op in self.claims.of or not is_fold(op) for op in self.ops[one.index + 1 : other.index]):
+            return False  # another step ran between them, on the same line
         is_prepared = self._is_prepared(one)
         if one.modules != other.modules or is_prepared != self._is_prepared(other):
             return False
@@ -107,7 +120,7 @@ class Rest:
             is_table = any(v.tensor.is_floating_point() for op in (one, other) for v in op.outputs)
             alike = self._is_mask(one) == self._is_mask(other) or not is_table
             return outer[0] == outer[1] and alike
-        return bool(one.frames) and one.frames[0] == other.frames[0]
+        return bool(one.frames) and one.frames[:1] == other.frames[:1]
 
     def _is_mask(self, op: Op) -> bool:
         return any(v in self._masks for v in op.outputs)
@@ -115,6 +128,10 @@ class Rest:
     def _own(self, ops: list[Op]) -> None:
         own = set(ops)
         outs = [out for op in ops for out in op.outputs]
+        if not outs:  # Python reads a number
+            if not self._checked(own):
+                self.claims.claim("other", words.listed(ops), ops, [])
+            return
         read_on = [v for v in outs if any(user not in own for user in v.users)] or outs[-1:]
         last = read_on[-1]
         if any(v in self._masks for v in read_on):

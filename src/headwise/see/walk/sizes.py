@@ -104,31 +104,60 @@ def aligned(record: Recording, calls: Sequence[Call]) -> list[tuple[Op | None, C
     """The calls of another pass, each with the recorded operation that it is; None where they differ.
 
     All but views and copies must be the same, in the same order. Of those some runs have more than others (an
-    axis of size 1 asks for no copy): they are paired from the last back, and what is left has no operation.
+    axis of size 1 asks for no copy): those of the same kind are paired, and what is left has no operation.
     """
     mine = _runs([op for op in record.ops if op.name != "update"])
     other = _runs(calls)
     if [run[-1].name for run in mine[:-1]] != [run[-1].name for run in other[:-1]] or len(mine) != len(other):
         return None
+    ends = [(run[-1], made[-1]) for run, made in zip(mine[:-1], other[:-1], strict=True)]
+    is_twice = all(_is_twice(op, call) for op, call in ends)  # one row, which the recording has twice
     found: list[tuple[Op | None, Call]] = []
-    for ops, made in zip(mine, other, strict=True):
-        pairs: list[tuple[Op | None, Call]] = []
-        left = list(ops)
-        for call in reversed(made):
-            ranks = [len(form.shape) for form in call.outputs]
-            op = left[-1] if left else None
-            fits = op is not None and ranks == [len(v.shape) for v in op.outputs]
-            while not fits and len(left) > 1 and call is not made[-1]:
-                left.pop()
-                op = left[-1]
-                fits = ranks == [len(v.shape) for v in op.outputs]
-            if fits and op is not None:
-                left.pop()
-            pairs.append((op if fits else None, call))
-        found.extend(reversed(pairs))
+    for place, (ops, made) in enumerate(zip(mine, other, strict=True)):
+        last = [] if place == len(mine) - 1 else [(ops[-1], made[-1])]
+        views = _paired(ops[:-1], made[:-1], is_twice) if last else _paired(ops, made, is_twice)
+        found.extend((*views, *last))
     return found
 
 
+def _paired(ops: Sequence[Op], calls: Sequence[Call], is_twice: bool) -> list[tuple[Op | None, Call]]:
+    """Each call with its operation, in order, as many as may be paired."""
+    most = [[0] * (len(calls) + 1) for _ in range(len(ops) + 1)]
+    for i, op in enumerate(ops, 1):
+        for j, call in enumerate(calls, 1):
+            paired = most[i - 1][j - 1] + 1 if _fits(op, call, is_twice) else 0
+            most[i][j] = max(paired, most[i - 1][j], most[i][j - 1])
+    pairs: list[tuple[Op | None, Call]] = []
+    i, j = len(ops), len(calls)
+    while j:
+        if i and _fits(ops[i - 1], calls[j - 1], is_twice) and most[i][j] == most[i - 1][j - 1] + 1:
+            i, j = i - 1, j - 1
+            pairs.append((ops[i], calls[j]))
+        elif i and most[i][j] == most[i - 1][j]:
+            i -= 1
+        else:
+            j -= 1
+            pairs.append((None, calls[j]))
+    return pairs[::-1]
+
+
+def _fits(op: Op, call: Call, is_twice: bool) -> bool:
+    """Is it the same view or copy, of as many axes (and of the same sizes but for the rows)?"""
+    alike = _VIEWED if op.name in _VIEWED else {op.name}
+    ranks = [len(v.shape) for v in op.outputs] == [len(form.shape) for form in call.outputs]
+    return call.name in alike and ranks and (not is_twice or _is_twice(op, call))
+
+
+def _is_twice(op: Op, call: Call) -> bool:
+    pairs = [
+        (mine, whole)
+        for value, form in zip(op.outputs, call.outputs, strict=False)
+        for mine, whole in zip(value.shape, form.shape, strict=False)
+    ]
+    return all(mine in {whole, 2 * whole} for mine, whole in pairs)
+
+
+_VIEWED = {"view", "_unsafe_view", "_reshape_alias"}
 _Named = TypeVar("_Named", Op, Call)
 
 

@@ -33,6 +33,9 @@ class Step:
     held: the shape in memory where that is another order: torch's own attention works time first.
     params: numbers trained that it reads. flops: of its products, two for each multiplication and addition.
     bytes: new memory for its results; a view takes none.
+    weights: the names of the parameters that it reads; earlier: the module where a step of the same name has
+        read one of them before, "" for none. pattern: of what its mask hides, a number. All three are for
+        folding, and no part of the written forms.
     file, line: where the user (or a library) wrote it, "" and 0 where only torch did; code: what is there.
     """
 
@@ -52,6 +55,9 @@ class Step:
     code: str
     module: str
     parts: tuple[Part, ...]
+    weights: frozenset[str] = frozenset()
+    earlier: str = ""
+    pattern: bytes = b""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,10 @@ from headwise.doctor.flow import data_of, weight_of
 from headwise.doctor.graph import Op, Value
 from headwise.doctor.heads import results
 from headwise.doctor.norms import Norm, ask, factors_after, is_torchs, like_noise
+from headwise.doctor.sites import constant, is_product, matrices
 from headwise.doctor.sub_layers import SubLayer
 from headwise.see.walk import words
+from headwise.see.walk.activations import activation, is_bend
 from headwise.see.walk.attention import Attention
 from headwise.see.walk.axes import Axes
 from headwise.see.walk.layers import Layers, inner_products
@@ -38,8 +40,9 @@ def tell(probe: Once, layers: Layers, axes: Axes) -> Claims:
         failed = probe.record.ops[-1]
         if not failed.outputs:
             claims.claim("failure", "fails here", [failed], [], words.told(failed))
+    apart = {eps for eps in map(_eps, layers.norms) if eps is not None}
     for norm in layers.norms:
-        _norm(claims, probe, axes, norm)
+        _norm(claims, probe, axes, norm, len(apart) > 1)
     for layer in layers.all:
         if layer.sum is not None:
             is_cross = layer.kind == "attention" and probe.site_kind(layer.sites[0]) == "cross"
@@ -49,14 +52,14 @@ def tell(probe: Once, layers: Layers, axes: Axes) -> Claims:
         if layer.kind == "attention":
             Attention(claims, probe, layers, axes, layer).claim()
         else:
-            _feed_forward(claims, layer)
+            _feed_forward(claims, probe, layer)
     _tables(claims, probe)
     _products(claims, probe)
     Rest(claims, probe, axes).claim()
     return claims
 
 
-def _norm(claims: Claims, probe: Once, axes: Axes, norm: Norm) -> None:
+def _norm(claims: Claims, probe: Once, axes: Axes, norm: Norm, with_eps: bool) -> None:
     ways, _ = backward([norm.out], lambda op: False, {norm.entered})
     own = {norm.op, *ways}
     for op in factors_after(norm.out):
@@ -77,8 +80,24 @@ def _norm(claims: Claims, probe: Once, axes: Axes, norm: Norm) -> None:
     if not name:
         name = "LayerNorm" if _centres(probe, norm) else "RMSNorm"
         by_hand = "" if is_torchs(probe, norm.module) else " (by hand)"
-    along = _along(axes, norm)
-    claims.claim("norm", name, own, [result], f"{along}{by_hand}", main=norm.op)
+    eps = _eps(norm) if with_eps else None
+    told = f"{_along(axes, norm)}{by_hand}" + (f", eps {eps:.3g}" if eps is not None else "")
+    claims.claim("norm", name, own, [result], told.removeprefix(", "), main=norm.op)
+
+
+def _eps(norm: Norm) -> float | None:
+    """The small number that is added to the variance; None where it is not found."""
+    if norm.op.name in {"native_layer_norm", "native_group_norm", "native_batch_norm", "_fused_rms_norm"}:
+        numbers = norm.op.numbers()
+        return numbers[-1] if numbers else None
+    ways, _ = backward([norm.out], lambda op: False, {norm.entered})
+    for op in ways:
+        if op.name in {"add", "add_"} and len({v for v in op.inputs if v.sources}) == 1:
+            held = [constant(v) for v in op.inputs if not v.sources] + [*op.numbers()]
+            small = [x for x in held if x is not None and 0 < x < 0.1]
+            if small:
+                return small[0]
+    return None
 
 
 @torch.no_grad()
@@ -110,11 +129,11 @@ def _along(axes: Axes, norm: Norm) -> str:
     return "over " + ", ".join(names[place] for place in dims) if dims else ""
 
 
-def _feed_forward(claims: Claims, layer: SubLayer) -> None:
+def _feed_forward(claims: Claims, probe: Once, layer: SubLayer) -> None:
     products = inner_products(layer)
     down, ups = products[-1], products[:-1]
     inside, _ = backward([data_of(down)], is_projection, set(layer.reads))
-    bent = [op for op in inside if op.pointwise and op not in claims.of]
+    bent = [op for op in inside if is_bend(op) and op not in claims.of]
     is_gated = len(ups) > 1 or any(end_of(op).shape[-1] != data_of(down).shape[-1] for op in ups)
     meet = [op for op in bent if is_gated and op.name.rstrip("_") == "mul" and _meets(op)]
     gates = {op: _gate(op, ups) for op in meet}
@@ -130,8 +149,7 @@ def _feed_forward(claims: Claims, layer: SubLayer) -> None:
     if held:
         entered = next((v for v in held[0].inputs if is_data(v)), held[0].inputs[0])
         last = held[-1].out
-        known = words.activation(entered, last)
-        whole = f"{known} (by hand)" if known and len(held) > 1 else known or words.listed(held)
+        whole = activation(probe.record, held, entered) or words.listed(held)
         between = [op for op in inside if held[0].index <= op.index <= held[-1].index and op not in meeting]
         claims.claim("activation", "activation", between, [last], whole, layer=layer)
     if meeting:
@@ -176,14 +194,15 @@ def _tables(claims: Claims, probe: Once) -> None:
             sources = op.inputs[1].sources
             chosen = [leaf.name for place, leaf in enumerate(leaves) if sources >> place & 1]
             if sources in streams and _is_straight(op.inputs[1]):
-                name = "embedding" if len(streams) == 1 else f"{streams[sources].name} embedding"
+                several = streams[sources].name if probe.source is not None else chosen[0]
+                name = "embedding" if len(streams) == 1 else f"{several} embedding"
             elif not sources or _counts(op.inputs[1]):
                 name = "positions"
             else:
                 name = f"embedding of {', '.join(chosen)}"
             claims.claim("embedding", name, [op], [op.out], looked)
         elif op.name == "convolution" and len(op.out.shape) == 4 and not op.inputs[0].trained:
-            name = "patches" if op.inputs[1].shape[2:] == tuple(op.args[3]) else "convolution"
+            name = "patches" if op.inputs[1].shape[2:] == tuple(op.args[3]) != (1, 1) else "convolution"
             claims.claim("embedding", name, {op, *tail(op)}, [op.out], words.weights(op))
 
 
@@ -214,7 +233,12 @@ def _products(claims: Claims, probe: Once) -> None:
     """Products with weights outside of every sub-layer: heads, poolers, stems."""
     final = {v for v in results(probe)[:1]} if probe.failure is None else set[Value]()
     for op in probe.record.ops:
-        if not op.outputs or op in claims.of or not (weight_of(op) is not None or op.name == "convolution"):
+        if not op.outputs or op in claims.of:
+            continue
+        if _of_constant(op):
+            told = f"{words.weights(op)}, of a constant"
+            claims.claim("linear", _module_name(op), {op, *tail(op)}, [end_of(op)], told, main=op)
+        if op in claims.of or not (weight_of(op) is not None or op.name == "convolution"):
             continue
         own = {op, *tail(op)}
         out = end_of(op)
@@ -223,6 +247,13 @@ def _products(claims: Claims, probe: Once) -> None:
             draft = claims.of.get(op)
             if draft is not None:
                 draft.name = "logits" if probe.main is not None and probe.main.is_ids else draft.name
+
+
+def _of_constant(op: Op) -> bool:
+    """Is this a product of weights with numbers that no input takes part in (a state that starts at zero)?"""
+    if not is_product(op) or any(v.sources for v in matrices(op)):
+        return False
+    return sum(v.trained for v in matrices(op)) == 1
 
 
 def _reaches(value: Value, end: Value) -> bool:
@@ -234,5 +265,5 @@ def _reaches(value: Value, end: Value) -> bool:
 
 def _module_name(op: Op) -> str:
     """What its author calls a layer: the end of its module's path."""
-    parts = [part for part in op.module.split(".") if not part.isdigit()]
+    parts = [part for part in op.module.split(".") if part and not part.isdigit()]
     return parts[-1] if parts else "linear"

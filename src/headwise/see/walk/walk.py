@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from headwise.doctor.adapt import adapt
+from headwise.doctor.adapt import adapt, flatten
+from headwise.doctor.available import check_device
 from headwise.doctor.runner import is_large
 from headwise.doctor.subject import KINDS, Kind, Layout, Subject
 from headwise.doctor.untouched import untouched
@@ -140,6 +141,10 @@ def trace_subject(
     """Walk through a subject; target: how the user calls it."""
     from headwise.see.walk.writing import written
 
+    if device is not None:
+        check_device(device)
+    if any(leaf.layout is not torch.strided for leaf in flatten(subject.inputs)):
+        raise ConfigError("the inputs must be dense tensors: got a sparse one; give `inputs.to_dense()`")
     adapted = adapt(subject)
     with untouched(adapted.model, subject.optimizer), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")

@@ -22,7 +22,7 @@ def is_fold(op: Op) -> bool:
 
 def is_data(value: Value) -> bool:
     """Does it carry numbers that come from the inputs?"""
-    return bool(value.sources) and value.tensor.is_floating_point()
+    return bool(value.sources) and (value.tensor.is_floating_point() or value.tensor.is_complex())
 
 
 def backward(

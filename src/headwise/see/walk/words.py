@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from headwise.doctor.flow import weight_of
 from headwise.doctor.graph import Op, Value
-from headwise.doctor.sites import SOFTMAXES, Site, constant
+from headwise.doctor.sites import SOFTMAXES, Site, constant, is_product, matrices
 from headwise.see.walk.ways import is_data
+from headwise.see.walk.whole_masks import Hides
 
 _NAMES = {
     "mul": "times", "add": "add", "sub": "subtract", "div": "divide", "cat": "concatenate", "mean": "mean",
@@ -23,19 +23,6 @@ _NAMES = {
     "_unsafe_view": "view", "_reshape_alias": "view", "clone": "copy", "sum": "sum",
     "topk": "choose the largest", "linalg_vector_norm": "length",
 }  # fmt: skip
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu (tanh)": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
-    "gelu (sigmoid)": lambda x: x * torch.sigmoid(1.702 * x),
-    "relu squared": lambda x: F.relu(x).square(),
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "elu": F.elu,
-    "mish": F.mish,
-}
-_LOOKED_AT = 4096  # elements that tell one activation from another
 CLOSE = 1e-3
 
 
@@ -63,13 +50,25 @@ def weights(op: Op) -> str:
         kernel = " x ".join(map(str, shape[2:]))
         return f"convolution {op.inputs[0].shape[1]} -> {op.out.shape[1]}, {kernel}"
     weight = weight_of(op)
-    data = next((v for v in op.inputs if v.sources), None)
-    if weight is None or data is None or len(op.out.shape) < 1:
+    if weight is None and is_product(op):  # of a constant
+        weight = next((v for v in matrices(op) if v.trained), None)
+    if weight is None or len(op.out.shape) < 1:
         return "product with weights"
     rows, columns = (*weight.shape, 1)[:2] if len(weight.shape) < 3 else weight.shape[-2:]
     if weight is op.inputs[-1]:
         return f"linear {rows} -> {columns}"
     return f"linear {columns} -> {rows}"
+
+
+def scales(sites: Sequence[Site]) -> str:
+    """The factor of all heads, or that they differ, and how."""
+    found = list(dict.fromkeys(scale(site) for site in sites))
+    if len(found) == 1:
+        return found[0]
+    each = [told.partition(" (")[0] for told in found]
+    usual = 1 / math.sqrt(sites[0].d_head)
+    more = ", ..." if len(each) > 4 else ""
+    return f"{', '.join(each[:4])}{more}: differs by head (1/sqrt({sites[0].d_head}) = {number(usual)})"
 
 
 def scale(site: Site) -> str:
@@ -81,6 +80,13 @@ def scale(site: Site) -> str:
         return f"/ sqrt({site.d_head})"
     told = "not scaled" if abs(factor - 1) < CLOSE else f"x {number(factor)}"
     return f"{told} (1/sqrt({site.d_head}) = {number(usual)})"
+
+
+def softmax_axes(sites: Sequence[Site]) -> str:
+    """Along which axis all heads' weights sum to one, or that they differ."""
+    return "; ".join(dict.fromkeys(softmax_axis(site) for site in sites)) + (
+        " (heads differ)" if len({softmax_axis(site) for site in sites}) > 1 else ""
+    )
 
 
 def softmax_axis(site: Site) -> str:
@@ -98,27 +104,42 @@ def softmax_axis(site: Site) -> str:
     return "over the queries"
 
 
-def hidden(sites: Sequence[Site], is_part: bool, shape: tuple[int, ...]) -> str:
-    """How many pairs of query and key the masks hide; shape: of the scores, queries and keys last."""
+def hidden(
+    sites: Sequence[Site], is_part: bool, shape: tuple[int, ...], whole: Sequence[Hides] | None = None
+) -> str:
+    """How many pairs of query and key the masks hide; shape: of the scores, queries and keys last.
+
+    is_part: were the sites recorded on a part of the batch? whole: what the masks of all of it hide, where
+    that was seen; where it was not, nothing is said beyond the part.
+    """
+    if whole:
+        many, total = sum(each.many for each in whole), sum(each.total for each in whole)
+        kinds = {each.kind for each in whole}
+        kind = kinds.pop() if len(kinds) == 1 else ""
+        alike = {(each.each, each.pattern) for each in whole}
+        each = whole[0].each
+        if len(alike) == 1 and each and many:  # one matrix of queries and keys stands for all
+            many, total = each, total * each // many
+        return f"{kind}: hides {many} of {total} pairs".removeprefix(": ") if many else "hides nothing"
     masks = [site.hidden for site in sites]
     many = sum(int(mask.sum()) for mask in masks)
     if not many:
         return "hides nothing"
     total = sum(mask.numel() for mask in masks)
-    kind = _pattern(masks)
+    if is_part:
+        return f"hides {many / total:.0%} of a part of the batch"
+    kind = pattern(masks)
     rows, columns = shape[-2:] if len(shape) >= 2 else masks[0].shape[1:]
     if kind == "causal" and rows == columns:
         return f"causal: hides {rows * (rows - 1) // 2} of {rows * columns} pairs"
     kind = f"{kind}: " if kind else ""
-    if is_part:
-        return f"{kind}hides {many / total:.0%} of a part of the batch"
     same = all(bool((each == masks[0][:1]).all()) for each in masks)
     if same:
         return f"{kind}hides {int(masks[0][0].sum())} of {rows * columns} pairs"
     return f"{kind}hides {many} of {total} pairs"
 
 
-def _pattern(masks: Sequence[Tensor]) -> str:
+def pattern(masks: Sequence[Tensor]) -> str:
     """ "causal", "whole keys" (as padding is hidden), both, or "" for any other mask."""
     found: set[str] = set()
     for mask in masks:
@@ -140,21 +161,6 @@ def is_bias(value: Value) -> bool:
         return False
     held = value.tensor.detach()
     return bool((torch.isfinite(held) & (held != 0) & (held.abs() < 1e3)).any())
-
-
-@torch.no_grad()
-def activation(entered: Value, out: Value) -> str:
-    """Which known function a step is, element by element, told from its numbers; "" where none fits."""
-    if entered.shape != out.shape or not entered.tensor.numel():
-        return ""
-    x = entered.tensor.detach().reshape(-1)[:_LOOKED_AT].double()
-    y = out.tensor.detach().reshape(-1)[:_LOOKED_AT].double()
-    tight = 1e-2 if out.tensor.dtype in {torch.bfloat16, torch.float16} else 1e-5
-    for name, function in _ACTIVATIONS.items():
-        gap = (function(x) - y).abs()
-        if bool((gap <= tight * (1e-2 + x.abs())).all()):
-            return name
-    return ""
 
 
 def factor(op: Op) -> str:

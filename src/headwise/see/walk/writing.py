@@ -4,42 +4,49 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import nn
 
 from headwise.doctor.adapt import Adapted, flatten
-from headwise.doctor.check import NotApplicable
 from headwise.doctor.graph import Op, Value
 from headwise.doctor.places import place, source, visible
-from headwise.doctor.shapes_told import failure_of
+from headwise.doctor.shapes_told import Operand, failure_of, frames_of, own_of
 from headwise.doctor.sub_layers import SubLayer
-from headwise.errors import ConfigError
-from headwise.see.walk.axes import ORDER, Axes
-from headwise.see.walk.costs import Parameters, flops_of
-from headwise.see.walk.fold import grouped
+from headwise.errors import ConfigError, HeadwiseError
+from headwise.see.walk.axes import LEGEND, ORDER, Axes
+from headwise.see.walk.costs import Parameters, flops_of, is_uncounted
+from headwise.see.walk.fold import grouped, with_shares
 from headwise.see.walk.labels import Axis
 from headwise.see.walk.layers import Layers, layers_of
 from headwise.see.walk.once import Once, once
 from headwise.see.walk.steps import Claims, Draft, Part, Row, Step
 from headwise.see.walk.telling import tell
 from headwise.see.walk.walk import VERSION, Failed, Walk
+from headwise.see.walk.whole_masks import digest
 
 
 def written(adapted: Adapted, device: str | None, target: str, notes: Sequence[str]) -> Walk:
     """Run the batch once and tell it."""
     try:
         probe = once(adapted, device)
-    except NotApplicable:
+    except (HeadwiseError, KeyboardInterrupt, MemoryError):
         raise
-    except Exception as error:
+    except BaseException as error:  # forward may raise GeneratorExit, or what it likes
         raise _not_called(error) from error
+    if probe.failure is None and not any(op.outputs for op in probe.record.ops):
+        raise ConfigError(
+            "the model must compute something on its batch: no operation ran"
+            + (f", and no tensor of scores is in the output, {probe.gave}" if probe.gave else "")
+            + "; give `call`, a function (model, *inputs) that calls it as your training does"
+        )
     if probe.failure is not None and not any(op.outputs for op in probe.record.ops):
         raise _not_called(probe.failure) from probe.failure
     layers = layers_of(probe)
     axes = Axes(probe, layers)
     claims = tell(probe, layers, axes)
     writer = _Writer(probe, layers, axes, claims)
-    rows = (*writer.inputs(), *grouped(probe, layers, claims.drafts, writer.step))
+    rows = (*writer.inputs(), *with_shares(grouped(probe, layers, claims.drafts, writer.step)))
     most, where = probe.sizes.peak()
     peak = claims.of.get(where) if where is not None else None
     return Walk(
@@ -54,7 +61,7 @@ def written(adapted: Adapted, device: str | None, target: str, notes: Sequence[s
         peak_at=""
         if peak is None
         else f"{peak.name}" + (f" in {peak.main.module}" if peak.main and peak.main.module else ""),
-        failed=_failed(probe),
+        failed=_failed(probe, axes),
         notes=(*notes, *_notes(probe)),
     )
 
@@ -66,6 +73,9 @@ class _Writer:
         self.probe, self.layers, self.axes = probe, layers, axes
         self._parameters = Parameters(probe.record, claims.of)
         self._closed: dict[str, bool] = {}
+        self._frozen = _frozen(probe)
+        self._patterns: dict[SubLayer, bytes] = {}
+        self._earlier = _earlier(claims.drafts, self._parameters)
 
     def inputs(self) -> list[Row]:
         """A row for each tensor that the model is given."""
@@ -89,10 +99,11 @@ class _Writer:
         value = draft.results[0] if draft.results else None
         shape, axes, held = self._shown(value, draft.layer) if value is not None else ((), (), ())
         line = self._place(draft, ops)
+        weights = frozenset(leaf.name.removeprefix("parameter ") for leaf in self._parameters.read_by(draft))
         return Step(
             name=visible(draft.name),
             kind=draft.kind,
-            operation=visible(draft.operation),
+            operation=visible(draft.operation) + self._trained(weights),
             shape=shape,
             axes=axes,
             count=max(1, len(draft.results)),
@@ -105,8 +116,29 @@ class _Writer:
             line=line[1],
             code=source(*line) if line[0] else "",
             module=draft.main.module if draft.main is not None else "",
-            parts=tuple(self._part(op) for op in ops),
+            parts=tuple(self._part(op) for op in ops if op in sizes.of or not self.probe.is_part),
+            weights=weights,
+            earlier=visible(self._earlier.get(draft, "")),
+            pattern=self._pattern(draft),
         )
+
+    def _trained(self, weights: frozenset[str]) -> str:
+        """Of a model that trains a part of its parameters: whether a step's own are frozen."""
+        frozen = weights & self._frozen
+        if not frozen:
+            return ""
+        return ", frozen" if frozen == weights else ", frozen in part"
+
+    def _pattern(self, draft: Draft) -> bytes:
+        """Which pairs the masks of an attention hide: layers that hide as many need not hide the same."""
+        layer = draft.layer
+        if draft.kind != "softmax" or layer is None or not layer.sites:
+            return b""
+        if layer not in self._patterns:
+            whole = self.probe.whole_masks(layer.sites)
+            found = [digest(site.hidden) for site in layer.sites]
+            self._patterns[layer] = b"".join([*found, *(each.pattern for each in whole or ())])
+        return self._patterns[layer]
 
     def _part(self, op: Op) -> Part:
         call = self.probe.sizes.of.get(op)
@@ -178,7 +210,8 @@ class _Writer:
             is_flat = "B" in self.axes.called(axis)
             parts.extend([(atom,) for atom in axis] if is_flat else [axis] if axis else [])
         told = tuple(math.prod(self.axes.size(atom) for atom in part) for part in parts)
-        return told, tuple(self.axes.name(part, n) for part, n in zip(parts, told, strict=True)), shape
+        held = shape if told != shape else ()
+        return told, tuple(self.axes.name(part, n) for part, n in zip(parts, told, strict=True)), held
 
     def _is_closed(self, path: str) -> bool:
         """Is this a module of torch's own that holds others (an attention), whose inside no user wrote?"""
@@ -195,8 +228,34 @@ class _Writer:
         return self._closed[path]
 
 
+def _frozen(probe: Once) -> frozenset[str]:
+    """The parameters that are not trained, of a model that trains others."""
+    named = dict(probe.user_model.named_parameters())
+    frozen = frozenset(name for name, parameter in named.items() if not parameter.requires_grad)
+    return frozen if len(frozen) < len(named) else frozenset()
+
+
+def _earlier(drafts: Sequence[Draft], parameters: Parameters) -> dict[Draft, str]:
+    """For each step that reads a parameter which one of the same name has read before: that one's module."""
+    first: dict[tuple[str, str, Value], Draft] = {}
+    found: dict[Draft, str] = {}
+    for draft in sorted(drafts, key=lambda draft: draft.at):
+        for leaf in sorted(parameters.read_by(draft), key=lambda leaf: leaf.index):
+            known = first.setdefault((draft.kind, draft.name, leaf), draft)
+            if known is not draft and known.main is not None:
+                found.setdefault(draft, known.main.module or "an earlier step")
+    return found
+
+
 def _notes(probe: Once) -> list[str]:
     notes: list[str] = []
+    if probe.gave:
+        notes.append(f"no tensor of scores in the output, {probe.gave}")
+    if probe.has_threads:
+        notes.append("modules ran in another thread: what they computed there is not in this walk")
+    uncounted = dict.fromkeys(op.name for op in probe.record.ops if is_uncounted(op))
+    if uncounted:
+        notes.append(f"no FLOPs are counted of {', '.join(uncounted)}: the total is without them")
     if any(site.softmax.name == "_safe_softmax" for site in probe.sites):
         notes.append(
             "scaled_dot_product_attention was taken apart to show it: where it runs as one kernel, scores "
@@ -214,16 +273,37 @@ def _notes(probe: Once) -> list[str]:
     return notes
 
 
-def _failed(probe: Once) -> Failed | None:
+def _operand(told: Operand, axes: Axes, op: Op | None) -> str:
+    """An operand of what fails, with the names that its axes have in the graph; equal sizes name nothing."""
+    todo, seen = list(op.inputs if op is not None else ()), set[Value]()
+    names = ("",) * len(told.shape)
+    while todo:
+        value = todo.pop(0)
+        if value in seen:
+            continue
+        seen.add(value)
+        if value.shape == told.shape:
+            found = axes.names(value, told.shape)
+            names = tuple("" if name.isdigit() else LEGEND.get(name, name) for name in found)
+            break
+        if value.op is not None and value.op.moves:
+            todo.extend(value.op.inputs)
+    return str(replace(told, axes=names))
+
+
+def _failed(probe: Once, axes: Axes) -> Failed | None:
     error = probe.failure
     if error is None:
         return None
     told = failure_of(probe)
     message = (str(error).strip().splitlines() or [""])[0]
     last = probe.record.ops[-1] if probe.record.ops else None
+    own = own_of(frames_of(error))
     where = (
         told.place
         if told is not None and told.place is not None
+        else own[-1].place
+        if own
         else last.place
         if last is not None
         else None
@@ -236,7 +316,9 @@ def _failed(probe: Once) -> Failed | None:
         ),
         module=told.module if told is not None else "",
         message=visible(f"{type(error).__name__}: {message}")[:300],
-        operands=tuple(visible(str(each)) for each in told.operands) if told is not None else (),
+        operands=tuple(visible(_operand(each, axes, last)) for each in told.operands)
+        if told is not None
+        else (),
     )
 
 
