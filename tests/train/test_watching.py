@@ -86,3 +86,19 @@ def test_a_number_that_is_not_finite_is_told_with_its_line(
     (told,) = said
     assert "HW901" in told and "log makes 1 NaN" in told and "HERE" in told
     assert "log makes 1 NaN" in RunFiles(tmp_path / "run").report.read_text()
+
+
+def test_a_report_whose_place_is_a_folder_is_a_warning_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = RunFiles(tmp_path / "run")
+    with pytest.raises(Crash):
+        train(tiny(tmp_path / "run", watch_every=2), CrashAfter(5))
+    files.report.unlink(missing_ok=True)
+    files.report.mkdir()
+    said: list[str] = []
+    view = silent()
+    monkeypatch.setattr(view, "warn", said.append)
+    train(tiny(tmp_path / "run", watch_every=2), view)
+    assert files.model.exists()
+    assert [line for line in said if "its report is not written" in line] == said[:1]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from headwise.checkpoint.run import RunFiles
+from headwise.errors import StorageError
 from headwise.see.watch.history import read_history, write_history
 from headwise.see.watch.watcher import Watch
 from headwise.train.metrics import Metrics
@@ -32,7 +33,7 @@ class Watching:
         metrics: Metrics,
         warn: Callable[[str], None],
     ) -> None:
-        self._files = files
+        self._files, self._warn, self._has_failed = files, warn, False
         history = [sample for sample in read_history(files.watch) if sample.step <= step]
         self._watch = Watch(
             model, optimizer, every, board=metrics, live=False, say=warn, step=step, history=history
@@ -63,6 +64,11 @@ class Watching:
         self.save()
 
     def save(self) -> None:
-        """Write report.html and what it is made of. Errors: StorageError."""
-        write_history(self._files.watch, self._watch.history)
-        self._watch.save(self._files.report)
+        """Write report.html and what it is made of; where that fails, say so once: the run goes on."""
+        try:
+            write_history(self._files.watch, self._watch.history)
+            self._watch.save(self._files.report)
+        except StorageError as error:
+            if not self._has_failed:
+                self._warn(f"the run is watched, but its report is not written: {error}")
+            self._has_failed = True

@@ -85,6 +85,96 @@ def test_a_copy_has_hooks_that_do_nothing() -> None:
     calls.open()
     twin = copy.deepcopy(model)
     twin(torch.rand(1, 2))
-    assert calls.seen == []
+    assert not calls.seen
     assert no_hook() is nothing and nothing(1, 2) is None
+    calls.stop()
+
+
+def test_a_weight_that_is_given_back_gets_no_hook() -> None:
+    class Policy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line, self.spread = nn.Linear(2, 2), nn.Parameter(torch.zeros(2))
+
+        def forward(self, x):
+            return self.line(x), self.spread
+
+    model = Policy()
+    calls = Calls(model, model, lambda _: None)
+    calls.start()
+    calls.open()
+    for _ in range(3):
+        mean, spread = model(torch.rand(1, 2))
+        (mean + spread).sum().backward()
+    assert not model.spread._backward_hooks and len(calls.seen[0].gradients) == 1
+    calls.stop()
+
+
+def test_thousands_of_calls_without_a_step_keep_the_last_few() -> None:
+    model = nn.Linear(2, 2)
+    calls = Calls(model, model, lambda _: None)
+    calls.start()
+    calls.open()
+    inputs = [torch.rand(1, 2) for _ in range(200)]
+    for x in inputs:
+        model(x)
+    assert len(calls.seen) == module.MOST_KEPT
+    assert calls.seen[-1].arguments[0][0] is inputs[-1]
+    assert calls._held == 8 * module.MOST_KEPT
+    calls.stop()
+
+
+def test_a_number_beside_the_result_is_no_loss() -> None:
+    class Clip(nn.Linear):
+        def forward(self, x):
+            return super().forward(x), self.weight.sum()
+
+    model = Clip(2, 2)
+    calls = Calls(model, model, lambda _: None)
+    calls.start()
+    calls.open()
+    model(torch.rand(1, 2))
+    assert calls.seen[0].loss is None
+    named = calls.around(lambda x: {"logits": x, "loss": model.weight.sum()}, model)
+    loss = named(torch.rand(1, 2))["loss"]
+    assert calls.seen[1].loss is not None and torch.equal(calls.seen[1].loss, loss.detach())
+    calls.stop()
+
+
+def test_a_model_that_trains_in_evaluation_mode_is_heard_until_it_is_put_into_the_other() -> None:
+    model = nn.Linear(2, 2).eval()
+    calls = Calls(model, model, lambda _: None)
+    calls.start()
+    calls.open()
+    model(torch.rand(1, 2))
+    assert len(calls.seen) == 1
+    model.train()(torch.rand(1, 2))
+    model.eval()(torch.rand(1, 2))
+    assert len(calls.seen) == 2
+    calls.stop()
+
+
+def test_what_fails_here_ends_nobodys_training_and_hooks_go_with_the_watch() -> None:
+    def bad(_: Call) -> None:
+        raise RuntimeError("here")
+
+    model = nn.Linear(2, 2)
+    failed: list[str] = []
+    calls = Calls(model, model, bad, lambda error: failed.append(str(error)))
+    calls.start()
+    calls.open()
+    model(torch.rand(1, 2))
+    assert failed == ["here"]
+    del calls
+    model(torch.rand(1, 2))
+    assert not model._forward_pre_hooks and not model._forward_hooks
+
+
+def test_hooks_have_a_name() -> None:
+    """torch.jit and torch.export ask each hook for its name."""
+    model = nn.Linear(2, 2)
+    calls = Calls(model, model, lambda _: None)
+    calls.start()
+    calls.open()
+    assert {hook.__name__ for hook in model._forward_pre_hooks.values()} == {"_before"}
     calls.stop()

@@ -66,14 +66,14 @@ def test_a_healthy_training_is_not_blamed() -> None:
         ({"gradient": 0.0}, 2, "warning", "HW606", "every gradient is exactly 0"),
         ({"without": ("pooler.weight",)}, 3, "note", "HW605", "pooler.weight"),
         ({"still": ("head.bias",)}, 3, "note", "HW604", "did not move head.bias"),
-        ({"layers": layers(update=0.3)}, 2, "warning", "HW702", "blocks.0 by up to 30%"),
+        ({"layers": layers(update=3.0)}, 1, "warning", "HW702", "blocks.0 by up to 300%"),
     ],
 )  # fmt: skip
 def test_what_is_told(values: dict[str, Any], lasts: int, severity: str, check: str, words: str) -> None:
     samples = [sample(number, **values) for number in range(1, lasts + 3)]
     found = [each for each in heard(samples) if each.check == check and words in each.what]
     assert [(each.step, each.severity) for each in found] == [(lasts, severity)]
-    assert f"headwise doctor --select {check}" in str(found[0]) and CHECKS[check] in str(found[0])
+    assert f"headwise doctor FILE --select {check}" in str(found[0]) and CHECKS[check] in str(found[0])
     # what comes and goes does not last
     if lasts > 1:
         flicker = [s if s.step % 2 else sample(s.step) for s in samples]
@@ -105,9 +105,27 @@ def test_a_rate_that_is_warming_up_is_not_blamed_and_one_that_hardly_moves_is_no
 def test_a_jump_of_the_gradient_and_a_loss_that_rises() -> None:
     (jump,) = heard([*(sample(step) for step in range(1, 5)), sample(5, gradient=1e4)])
     assert jump.severity == "note" and "jumped to 1e+04" in jump.what
-    losses = [3.0, 2.0, 2.0, 9.0, 10.0]
-    (found,) = heard([sample(step, loss=loss) for step, loss in enumerate(losses, 1)])
-    assert found.severity == "warning" and "began at 3" in found.what
+    losses = [3.0, 2.0, 2.0, 9.0, 10.0, 11.0, 12.0]
+    risen = [sample(step, loss=loss) for step, loss in enumerate(losses, 1)]
+    (found,) = heard(risen)
+    assert (found.step, found.severity) == (7, "note") and "began at 3" in found.what  # a critic's loss may
+    wild = [replace(each, gradient=20.0 if each.step > 5 else 1.0) for each in risen]
+    (found,) = heard(wild)
+    assert found.severity == "warning" and "training diverges" in found.what
+
+
+@pytest.mark.parametrize(
+    "losses", [[0.001, 0.15, 0.2, 0.15, 0.15, 0.2], [-1.0, 0.5, 0.5, 0.5, 0.5], [2, 5, 2, 5, 2, 5]]
+)
+def test_a_loss_about_nothing_or_one_that_goes_up_and_down_is_not_blamed(losses: list[float]) -> None:
+    assert heard([sample(step, loss=loss) for step, loss in enumerate(losses, 1)]) == []
+
+
+def test_small_weights_may_grow_by_much_at_first() -> None:
+    moved = {"blocks.0": LayerSeen(1.0, 0.1, 0.3)}
+    assert heard([sample(step, layers=moved) for step in range(1, 21, 4)]) == []
+    (found,) = heard([sample(step, layers=moved) for step in range(21, 41, 4)])
+    assert found.check == "HW702" and "by up to 30%" in found.what
 
 
 def test_an_input_that_stays_as_small_as_eps_is_told_late() -> None:

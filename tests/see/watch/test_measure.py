@@ -9,7 +9,7 @@ import torch
 
 from headwise.see.heads import head_facts
 from headwise.see.stacks import Layer
-from headwise.see.watch.measure import QUERIES, HeadSeen, canonical, head_numbers, rms, std
+from headwise.see.watch.measure import QUERIES, HeadSeen, canonical, head_numbers, rms, std, visible
 from headwise.see.watch.plan import Axes
 
 
@@ -53,3 +53,20 @@ def test_sizes() -> None:
     x = torch.randn(50, 40).half() * 3 + 1
     assert float(std(x)) == pytest.approx(float(x.double().std(correction=0)), rel=1e-3)
     assert float(rms(x)) == pytest.approx(math.sqrt(float(x.double().square().mean())), rel=1e-3)
+
+
+@pytest.mark.parametrize("hidden", [float("-inf"), -1e9, -1e3])
+def test_hidden_keys_are_none_however_a_mask_hides_them(hidden: float) -> None:
+    scores = torch.tensor([[[[1.0, 2.0, hidden, hidden + 1]]]])
+    assert visible(scores).tolist() == [[[[True, True, False, False]]]]
+
+
+def test_scores_that_are_far_apart_are_computed_all_the_same() -> None:
+    assert visible(torch.tensor([[[[0.0, 90.0, 300.0, 420.0]]]])).all()
+
+
+def test_a_query_that_sees_no_key_counts_for_nothing() -> None:
+    scores = torch.zeros(1, 1, 2, 4)
+    scores[:, :, 0] = float("-inf")
+    share, top, _ = head_numbers(scores.softmax(-1), visible(scores))
+    assert share.tolist() == pytest.approx([1.0]) and top.tolist() == [0.25]

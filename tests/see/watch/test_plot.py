@@ -22,7 +22,7 @@ def test_lines_have_axes_units_a_legend_and_their_numbers() -> None:
     )
     root = drawn(text)
     words = [node.text for node in root.iter("text")]
-    assert {"step", "std", "a", "b", "1", "100"} <= set(words)
+    assert {"step (optimizer updates)", "std", "a", "b", "1", "100"} <= set(words)
     assert "See &lt;this&gt;." in text
     lines = [node.get("d") for node in root.iter("path") if "line" in (node.get("class") or "")]
     assert lines[0].count("L") == 2
@@ -65,3 +65,12 @@ def test_a_long_training_is_thinned_out_and_says_so() -> None:
 
 def test_one_point_is_seen() -> None:
     assert "h0" in figure("T", "", [1], {"a": [2.0]}, "x")
+
+
+def test_a_tick_stands_where_its_step_is() -> None:
+    root = drawn(figure("T", "", [1, 2, 3, 4], {"a": [4.0, 3.0, 2.0, 1.0]}, "nats"))
+    (line,) = [n.get("d") or "" for n in root.iter("path") if "line" in (n.get("class") or "")]
+    points = [float(x) for x in re.findall(r"[ML]([\d.]+) ", line)]
+    low = max(float(node.get("y") or 0) for node in root.iter("text") if node.text in ("1", "4"))
+    ticks = {n.text: float(n.get("x") or 0) for n in root.iter("text") if float(n.get("y") or 0) == low}
+    assert ticks == pytest.approx({"1": points[0], "2": points[1], "4": points[3]}, abs=0.1)

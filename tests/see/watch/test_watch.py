@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import pickle
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -153,13 +155,13 @@ def test_parameters_that_no_optimizer_holds_are_told() -> None:
     model = Fused()
     optimizer = torch.optim.SGD(model.blocks.parameters(), lr=0.1)
     generator = torch.Generator().manual_seed(1)
-    with watch(model, every=1, live=False, budget=None, say=lambda _: None) as watched:
-        for _ in range(4):
+    with watch(model, every=10, live=False, budget=None, say=lambda _: None) as watched:
+        for _ in range(62):
             optimizer.zero_grad()
             loss_of(model, batch(generator)).backward()
             optimizer.step()
-    (found,) = [f for f in watched.findings if f.severity == "warning"]
-    assert found.check == "HW604" and "tokens.weight" in found.what
+    (found,) = [f for f in watched.findings if f.check == "HW604"]
+    assert (found.step, found.severity) == (60, "warning") and "tokens.weight" in found.what
 
 
 def test_gradients_gathered_over_several_batches_are_one_step() -> None:
@@ -236,12 +238,42 @@ def test_measuring_keeps_to_its_budget() -> None:
     assert watched.step == 60
 
 
-def test_a_report_that_cannot_be_written_is_told_at_the_end(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_told_before_the_training(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    seen = watch(Fused(), report=tmp_path / "file" / "report.html", live=False)
-    seen.start()
+    model = Fused()
+    seen = watch(model, report=tmp_path / "file" / "report.html", live=False)
     with pytest.raises(StorageError, match="cannot write"):
-        seen.stop()
+        seen.start()
+    assert not model._forward_pre_hooks
+
+
+def test_a_model_of_torch_jit_is_refused() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scripted = torch.jit.script(nn.Linear(2, 2))
+    with pytest.raises(ConfigError, match=r"torch\.jit"):
+        watch(scripted)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"every": 2.5},
+        {"every": True},
+        {"step": -1},
+        {"budget": "x"},
+        {"report": 3},
+        {"say": "x"},
+        {"optimizer": []},
+    ],
+)
+def test_arguments_that_cannot_work(settings: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        inspect.unwrap(watch)(nn.Linear(2, 2), **settings)
+
+
+def test_whole_numbers_of_numpy_are_such() -> None:
+    assert watch(nn.Linear(2, 2), every=np.int64(3)).every == 3
 
 
 def test_a_report_is_left_by_a_loop_that_fails(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ what they were called with until the step is over: where its gradient is not fin
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from headwise.see.watch.smaller import tensors
 
 MOST_BYTES = 256 * 2**20  # of arguments and of gradients of results kept for one step; what is older goes
+MOST_KEPT = 32  # calls of one step that are kept: rollouts make thousands without a step
 MOST_GRADIENT = 16 * 2**20  # of one result's gradient
 
 
@@ -29,20 +31,33 @@ class Call:
     random: list[Tensor]
     gradients: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
     loss: Tensor | None = None
+    bytes: int = 0  # what the arguments hold
+
+    def __post_init__(self) -> None:
+        self.bytes = sum(t.numel() * t.element_size() for t in tensors(self.arguments))
 
     @property
-    def bytes(self) -> int:
-        """What the arguments hold."""
-        return sum(t.numel() * t.element_size() for t in tensors(self.arguments))
+    def is_lost_on(self) -> bool:
+        """Is `loss` what the way back began at? One of which the opposite is wanted is none."""
+        if self.loss is None:
+            return False
+        return all(float(grad) > 0 for grad in self.gradients.values() if grad.dim() == 0)
 
 
 class Calls:
     """Hears calls of a model that train it; `seen` are those of the step that is under way, in order.
 
-    entered: called with each, before it runs, while `look` is on.
+    entered: called with each, before it runs, while `look` is on. failed: called with what goes wrong here.
     """
 
-    def __init__(self, given: nn.Module, model: nn.Module, entered: Callable[[Call], None]) -> None:
+    def __init__(
+        self,
+        given: nn.Module,
+        model: nn.Module,
+        entered: Callable[[Call], None],
+        failed: Callable[[Exception], None] = lambda _: None,
+    ) -> None:
+        self.failed = failed
         self._given, self._model, self._entered = given, model, entered
         self._permanent: dict[int, list[Any]] = {}
         self._window: list[Any] = []
@@ -52,12 +67,15 @@ class Calls:
         self._is_told = False
         self.is_looked_at = False
         self.is_kept = True
-        self.seen: list[Call] = []
+        self._held = 0
+        self._is_in_evaluation = False
+        self.seen: deque[Call] = deque()
         self.has_compiled = any(_is_compiled(module) for module in given.modules())
 
     def start(self) -> None:
-        """Hear from now on."""
+        """Hear from now on; a model that is in evaluation mode now is heard in that mode too."""
         self._is_on = True
+        self._is_in_evaluation = not self._model.training
 
     def open(self) -> None:
         """Hear every module until `close`."""
@@ -87,7 +105,7 @@ class Calls:
             for handle in handles:
                 handle.remove()
         self._permanent = {}
-        self.seen = []
+        self._forget()
 
     def paused(self) -> _Paused:
         """Within, calls are not heard: they are the watch's own."""
@@ -101,34 +119,46 @@ class Calls:
         self._is_told = True
 
         def called(*args: Any, **kwargs: Any) -> Any:
-            call = self._enter(observed, args, kwargs) if torch.is_grad_enabled() else None
+            call = self._tried(self._enter, observed, args, kwargs) if torch.is_grad_enabled() else None
             self._depth += 1
             try:
                 out = run(*args, **kwargs)
             finally:
                 self._depth -= 1
             if call is not None:
-                self._left(call, out)
+                self._tried(self._left, call, out)
             return out
 
         return called
 
+    def _tried(self, what: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return what(*args)
+        except Exception as error:
+            self.failed(error)
+            return None
+
     def _hook(self, module: nn.Module) -> list[Any]:
-        return [
-            module.register_forward_pre_hook(_Hook(self, "_before"), with_kwargs=True),
-            module.register_forward_hook(_Hook(self, "_after"), with_kwargs=True, always_call=True),
-        ]
+        hooks = _Hook(self, "_before"), _Hook(self, "_after")
+        hooks[0].handle = module.register_forward_pre_hook(hooks[0], with_kwargs=True)
+        hooks[1].handle = module.register_forward_hook(hooks[1], with_kwargs=True, always_call=True)
+        return [hook.handle for hook in hooks]
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._is_paused:
             return
         self._depth += 1
-        if self._depth == 1 and module.training and torch.is_grad_enabled():
+        if self._depth == 1 and self._trains(module) and torch.is_grad_enabled():
             run = self._model if module is self._given else module
             is_heard = self._enter(run, args, kwargs) is not None
             # its fast path in evaluation asks for hooks
             if is_heard and not isinstance(module, nn.TransformerEncoderLayer):
                 self._permanent.setdefault(id(module), [])  # hooks come after this step
+
+    def _trains(self, module: nn.Module) -> bool:
+        if module.training:
+            self._is_in_evaluation = False  # from now on evaluation is what it says
+        return module.training or self._is_in_evaluation
 
     def _after(self, module: nn.Module, args: Any, kwargs: Any, out: Any = None) -> None:
         if self._is_paused:
@@ -141,7 +171,7 @@ class Calls:
 
     def settle(self) -> None:
         """After a step: forget its calls; modules found to be called from outside are heard from now on."""
-        self.seen = []
+        self._forget()
         self._depth = 0
         if any(not handles for handles in self._permanent.values()) and not self._window:
             known = {id(module): module for module in [self._given, *self._model.modules()]}
@@ -161,22 +191,38 @@ class Calls:
         if self.is_looked_at:
             self._entered(call)
         self.seen.append(call)
-        while len(self.seen) > 1 and sum(each.bytes for each in self.seen) > MOST_BYTES:
-            self.seen.pop(0)
+        self._held += call.bytes
+        while len(self.seen) > MOST_KEPT or (len(self.seen) > 1 and self._held > MOST_BYTES):
+            self._held -= self.seen.popleft().bytes
         return call
+
+    def _forget(self) -> None:
+        self.seen.clear()
+        self._held = 0
 
     def _left(self, call: Call, out: Any) -> None:
         """Keep the gradients of results that are not large, and a loss if that is among them."""
         if not self.is_kept or out is None:
             return
         found = tensors(out) or tensors(list(getattr(out, "__dict__", {}).values()))
+        call.loss = _loss_in(out)
         for place, tensor in enumerate(found):
-            if not tensor.requires_grad:
-                continue
-            if tensor.dim() == 0 and call.loss is None:
-                call.loss = tensor.detach()
+            if not tensor.requires_grad or tensor.is_leaf:
+                continue  # a weight that is given back would keep the hook
             if tensor.numel() * tensor.element_size() <= MOST_GRADIENT:
                 tensor.register_hook(_keep(call, place))  # pyright: ignore[reportUnknownMemberType]
+
+
+def _loss_in(out: Any) -> Tensor | None:
+    """What is called "loss" in a result, or is all of it: no other number need be one."""
+    found = out if isinstance(out, Tensor) else None
+    if found is None:
+        found = (
+            cast("dict[str, Any]", out).get("loss") if isinstance(out, dict) else getattr(out, "loss", None)
+        )
+    if isinstance(found, Tensor) and found.dim() == 0 and found.requires_grad:
+        return found.detach()
+    return None
 
 
 def _keep(call: Call, place: int) -> Callable[[Tensor], None]:
@@ -199,15 +245,25 @@ class _Paused:
 
 
 class _Hook:
-    """A hook that a copy of the model (an average of weights, a file) does not take along."""
+    """A hook that a copy of the model (an average of weights, a file) does not take along.
+
+    It goes when nobody holds the watch any more, and lets nothing that fails here end a training.
+    """
 
     def __init__(self, calls: Calls, name: str) -> None:
         self._calls, self._name = weakref.ref(calls), name
+        self.__name__ = self.__qualname__ = name  # torch.jit and torch.export ask for it
+        self.handle: Any = None
 
     def __call__(self, *args: Any) -> None:
         calls = self._calls()
-        if calls is not None:
+        if calls is None:
+            self.handle.remove()
+            return
+        try:
             getattr(calls, self._name)(*args)
+        except Exception as error:
+            calls.failed(error)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
         return nothing

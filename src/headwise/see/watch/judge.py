@@ -29,6 +29,7 @@ FLAT_SCORES = 1e-5  # the same check's: the spread of a query's scores; the smal
 UNEVEN = 1000.0  # as the doctor's depth-unstable: gradients of like layers, the largest over the smallest
 LEAST_DEPTH = 4
 LEAP, CREEP = 0.1, 1e-5  # of its length that a step moves a layer; about 1e-3 is usual
+EARLY = 20  # steps, in which small weights grow to their size: only a step longer than they is told
 WILD = 20.0  # a gain beyond this was not learnt but blown up; trained public models stay below 10
 SPIKE = 100.0  # times the median of the samples before
 
@@ -71,7 +72,7 @@ class Unusual:
     @property
     def advice(self) -> str:
         """How to go on."""
-        return f"headwise doctor --select {self.check} looks into it ({self.name})"
+        return f"headwise doctor FILE --select {self.check} looks into it ({self.name})"
 
     def __str__(self) -> str:
         return f"step {self.step}: {self.what}; {self.advice}"
@@ -189,20 +190,32 @@ class Judge:
             what = f"the step did not move {_few(sample.still)}, though a gradient comes there"
             yield f"still {sample.still[0]}", 3, "note", what, "HW604"
         moved = {name: layer.update for name, layer in sample.layers.items() if layer.update is not None}
-        far = [name for name, share in moved.items() if share > LEAP]
+        bound = LEAP if sample.step > EARLY else 1.0
+        far = [name for name, share in moved.items() if share > bound]
         if far:
             most = max(moved[name] for name in far)
             what = f"one step moves {_few(far)} by up to {most:.0%} of its length (0.1 % is usual)"
-            yield "leap", 2, "warning", what, "HW702"
+            yield "leap", 2 if sample.step > EARLY else 1, "warning", what, "HW702"
         is_full = sample.rate is not None and sample.rate >= 0.5 * self._highest_rate > 0
         near = [name for name, share in moved.items() if 0 < share < CREEP]
         if near and is_full and len(self._gradients) >= 3:
             what = f"a step moves {_few(near)} by less than 0.001 % of its length: it hardly learns"
             yield "creep", 3, "note", what, "HW702"
-        losses = self._losses
-        if len(losses) >= 3 and sample.loss is not None and sample.loss > 2 * max(losses[0], 0) + 0.1:
-            what = f"the loss is {sample.loss:.3g} and began at {losses[0]:.3g}: training diverges"
-            yield "diverges", 2, "warning", what, "HW702"
+        yield from self._loss(sample, is_wild=bool(far))
+
+    def _loss(self, sample: Sample, *, is_wild: bool) -> Iterator[_Told]:
+        """A loss that has risen for good: an adversary's may; with long steps or gradients it is a fault."""
+        recent = [*self._losses[1:], *([] if sample.loss is None else [sample.loss])][-3:]
+        first = self._losses[0] if self._losses else 0.0
+        if sample.loss is None or len(recent) < 3 or min(recent) <= 2 * max(first, 0) or fmean(recent) <= 1:
+            return
+        known = self._gradients
+        is_long = bool(known) and (sample.gradient or 0.0) > 10 * median(known)
+        what = f"the loss is {sample.loss:.3g} and began at {first:.3g}: "
+        if is_wild or is_long:
+            yield "diverges", 2, "warning", f"{what}training diverges", "HW702"
+        else:
+            yield "rises", 2, "note", f"{what}if it is to fall, training diverges", "HW702"
 
 
 # what it is about ("norm blocks.0.ln"), samples it must last, severity, words, check

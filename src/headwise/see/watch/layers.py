@@ -70,6 +70,9 @@ class Sizes:
     def __init__(self, layers: Sequence[Layer]) -> None:
         self.layers = layers
         self.is_large = sum(p.numel() for layer in layers for _, p in layer.parameters) > LARGE
+        with torch.no_grad():  # such weights (of an adapter, a last layer) move by any share of their length
+            every = [(name, p) for layer in layers for name, p in layer.parameters if p.dim() > 1]
+            self._from_zero = {name for name, p in every if not bool(p.any())}
         self._before: dict[str, list[tuple[str, nn.Parameter, Tensor]]] = {}
 
     def gradients(self, scale: float = 1.0) -> dict[str, float | None]:
@@ -111,9 +114,11 @@ class Sizes:
         for (layer, name, p, _), step, old in zip(every, steps, olds, strict=True):
             if step > 0:
                 moving.append(name)
+            elif p.dtype in {torch.float16, torch.bfloat16}:
+                continue  # a step below what half precision tells apart is rounding
             elif p.grad is not None and self._length(p.grad) > NOTHING * gradient:
                 still.append(name)
-            if p.dim() > 1:
+            if p.dim() > 1 and name not in self._from_zero:
                 total = sums.setdefault(layer, [0.0, 0.0])
                 total[0] += step**2
                 total[1] += old**2

@@ -14,6 +14,7 @@ from headwise.see.heads import FEWEST, FLAT, SHARP, State
 from headwise.see.watch.plan import Axes, Plan, SiteTap, Tap
 
 QUERIES = 64  # of each head, spread over the positions, are enough for its entropy
+GAP = 500.0  # between the scores of keys that are seen and of those that -1e3 was added to
 FORBIDDEN = -5e3  # a score below was put there by a mask; those that are computed stay far above
 
 
@@ -150,7 +151,7 @@ class Gauge:
     def _scores(self, site: SiteTap) -> Callable[[Tensor], None]:
         def call(tensor: Tensor) -> None:
             scores = canonical(tensor, site.axes)
-            allowed = scores > FORBIDDEN
+            allowed = visible(scores)
             self._allowed[site.name] = allowed
             held = scores.masked_fill(~allowed, 0.0)
             count = allowed.sum(-1).clamp(min=1)
@@ -193,6 +194,16 @@ def canonical(tensor: Tensor, axes: Axes) -> Float[Tensor, "B H Tq Tk"]:
     return moved.float()
 
 
+def visible(scores: Float[Tensor, "B H Tq Tk"]) -> Tensor:
+    """Which keys no mask hides: by a score that none computes, or by a gap that none leaves (of -1e3)."""
+    allowed = scores > FORBIDDEN
+    near = scores > scores.amax(-1, keepdim=True) - GAP
+    least = scores.masked_fill(~near, torch.inf).amin(-1, keepdim=True)
+    most = scores.masked_fill(near, -torch.inf).amax(-1, keepdim=True)
+    is_apart = least - most > GAP
+    return allowed & (near | ~is_apart)
+
+
 def head_numbers(
     weights: Float[Tensor, "B H Tq Tk"], allowed: Tensor
 ) -> tuple[Float[Tensor, " H"], Float[Tensor, " H"], Float[Tensor, " H"]]:
@@ -202,7 +213,7 @@ def head_numbers(
     where no query has.
     """
     keys = allowed.sum(-1)  # [B, H, Tq]
-    held = weights * allowed
+    held = torch.where(allowed, weights, 0.0)  # a row of a mask that hides all may be NaN
     spread = held / held.sum(-1, keepdim=True).clamp(min=1e-30)
     entropy = -torch.xlogy(spread, spread).sum(-1)
     share = entropy / keys.clamp(min=2).float().log()
@@ -229,6 +240,7 @@ def spread(tensor: Tensor) -> Tensor:
 
 def rms(tensor: Tensor) -> Tensor:
     """The root of the mean square of all elements."""
+    tensor = tensor.float() if tensor.dtype is torch.float64 else tensor  # it is not narrowed in the norm
     return torch.linalg.vector_norm(tensor, dtype=torch.float32) / max(tensor.numel(), 1) ** 0.5  # pyright: ignore
 
 

@@ -7,8 +7,9 @@ and then back from the gradient that its results got.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -17,9 +18,11 @@ from torch import Tensor, nn
 from headwise.doctor.backward import Bad, backward_origin, forward_origin
 from headwise.doctor.check import Place
 from headwise.doctor.places import place, source
+from headwise.doctor.state import State
 from headwise.doctor.trace import Recording, Value, recording
 from headwise.doctor.untouched import untouched
 from headwise.see.watch.calls import Call
+from headwise.see.watch.copied import CannotCopy, copied, same_classes
 from headwise.see.watch.layers import dense
 from headwise.see.watch.place import is_ours
 from headwise.see.watch.quiet import random_states
@@ -44,6 +47,7 @@ class NotFinite:
     file: str = ""
     line: int = 0
     module: str = ""
+    is_half: bool = False
 
     @property
     def where(self) -> str:
@@ -105,11 +109,16 @@ def origin(step: int, model: nn.Module, calls: Sequence[Call]) -> NotFinite:
     if not calls:
         told = "no call of the model was seen in this step; let watch.called wrap what the loop calls"
     elif not told:
+        if any(not bool(torch.isfinite(g).all()) for call in calls for g in call.gradients.values()):
+            told = (
+                "the gradient came so from the loss, or from what stands between it and the model's result; "
+                "log(0), sqrt(0) and a division by 0 do that"
+            )
+            return NotFinite(step, "loss", told)
         told = (
-            "the model's own pass is finite, forwards and backwards: the loss, or what stands between it and "
-            "the model's result, made it; log(0), sqrt(0) and a division by 0 do"
+            "run again, the pass was finite, forwards and backwards: it came from outside of it, or from "
+            "what is not the same twice (a counter, numbers drawn elsewhere, an input changed since)"
         )
-        return NotFinite(step, "loss", told)
     return NotFinite(step, "unknown", told)
 
 
@@ -126,17 +135,32 @@ def _run_again(step: int, model: nn.Module, call: Call) -> NotFinite | None:
     def own(tensor: Tensor) -> Tensor:
         return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
-    args, kwargs = mapped(call.arguments, own)
-    inputs = tensors((args, kwargs))
-    with recording(model, inputs) as record:
-        out = call.run(*args, **kwargs)
-    results = tensors(out) or tensors(list(getattr(out, "__dict__", {}).values()))
-    for result in results:
-        value = record.value_of(result)
-        if value is not None and result.is_floating_point() and _is_bad(result):
-            return _told(step, forward_origin(value))
-    bad = _backwards(record, call, results)
-    return _told(step, bad) if bad is not None else None
+    given = mapped(call.arguments, own)
+    with contextlib.ExitStack() as stack:
+        try:
+            twin, run, given = copied(model, call.run, given)
+        except CannotCopy:
+            twin, run = model, call.run
+            stack.enter_context(State(twin).kept())
+        with same_classes(model), recording(twin, tensors(given)) as record:
+            out = run(*given[0], **given[1])
+        results = tensors(out) or tensors(list(getattr(out, "__dict__", {}).values()))
+        for result in results:
+            value = record.value_of(result)
+            if value is not None and result.is_floating_point() and _is_bad(result):
+                bad = forward_origin(value)
+                return replace(_told(step, bad), is_half=_is_half(record, bad))
+        bad = _backwards(record, call, results)
+        if bad is None:
+            return None
+        return replace(_told(step, bad), is_half=_is_half(record, bad))
+
+
+def _is_half(record: Recording, bad: Bad) -> bool:
+    """Does the operation compute in half precision?"""
+    halves = {torch.float16, torch.bfloat16}
+    named = [op for op in record.ops if op.name == bad.name and op.outputs and op.place == bad.place]
+    return any(t.tensor.dtype in halves for op in named for t in (*op.inputs, *op.outputs))
 
 
 def _is_bad(tensor: Tensor) -> bool:
@@ -153,6 +177,8 @@ def _backwards(record: Recording, call: Call, results: Sequence[Tensor]) -> Bad 
     if not ends:
         return None
     scalar = next((t for _, t in ends if t.dim() == 0), None)
+    if scalar is not None and call.gradients and len(ends) > 1:
+        scalar = None
     if scalar is not None:
         starts, grads = [scalar], [torch.ones_like(scalar)]
     else:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headwise.doctor.trace import plain_kernels, recording
+from headwise.see.watch.copied import CannotCopy, copied, same_classes
 from headwise.see.watch.measure import Gauge, Seen, rms
 from headwise.see.watch.plan import Plan, SiteTap, Tap, learn, with_heads
 from headwise.see.watch.quiet import quiet
@@ -42,6 +45,12 @@ class Observer:
         self._learnt = 0
         self._parameters = dict(model.named_parameters())
 
+    def know(self, layers: Iterable[str]) -> None:
+        """The layers are now these, and what was learnt is learnt again."""
+        self._layers = tuple(layers)
+        self._known.clear()
+        self._parameters = dict(self.model.named_parameters())
+
     def look(self, run: Callable[..., Any], arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> Seen | None:
         """What a call of the model shows, on a few rows of its arguments; None where nothing can be seen.
 
@@ -66,19 +75,49 @@ class Observer:
                 known = self._known[kind] = self._learn(run, arguments)
             cut = cut_along(arguments, known.axis, is_short=known.is_short)
             gauge = Gauge(known.plan)
-            if not self._tapped(run, cut(arguments), known.plan, gauge.calls()):
+            if not self._tapped(run, arguments, cut, known.plan, gauge.calls()):
                 with torch.no_grad():
                     return gauge.read(self._gain)
             del self._known[kind]
         self._note("the model runs other operations from pass to pass: only some of its passes were seen")
         return Seen()
 
+    @contextmanager
+    def _twin(
+        self, run: Callable[..., Any], arguments: Any, smaller: Callable[[Any], Any]
+    ) -> Generator[tuple[nn.Module, Callable[[], Any], Any]]:
+        """A copy of the model, a pass of the copy with smaller arguments, and these.
+
+        What has no copy runs itself, and what it is known to hold is put back.
+        """
+        small = smaller(arguments)
+        try:
+            model, ran, given = copied(self.model, run, small)
+        except CannotCopy as error:
+            if self._has_iterators():
+                raise
+            self._note(f"the model is looked at itself, not a copy of it ({error})")
+            model, ran, given = self.model, run, small
+        with same_classes(model), quiet(model):
+            yield model, lambda: ran(*given[0], **given[1]), given
+
+    def _has_iterators(self) -> bool:
+        """Does the model hold what can be neither copied nor put back?"""
+        return any(
+            isinstance(value, Iterator) for module in self.model.modules() for value in vars(module).values()
+        )
+
     def _tapped(
-        self, run: Callable[..., Any], given: Any, plan: Plan, see: dict[Tap, Callable[[Tensor], None]]
+        self,
+        run: Callable[..., Any],
+        arguments: Any,
+        smaller: Callable[[Any], Any],
+        plan: Plan,
+        see: dict[Tap, Callable[[Tensor], None]],
     ) -> bool:
         """One pass in which taps are looked at; was it another pass than the plan's?"""
-        with quiet(self.model), plain_kernels(), Taps(plan, see) as taps:
-            run(*given[0], **given[1])
+        with self._twin(run, arguments, smaller) as (_, once, _), plain_kernels(), Taps(plan, see) as taps:
+            once()
         return taps.is_lost
 
     def _learn(self, run: Callable[..., Any], arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> _Known:
@@ -87,17 +126,18 @@ class Observer:
             cut = cut_along(arguments, axis, is_short=is_short)
             if is_short and not cut.length:
                 continue
-            given = cut(arguments)
-            inputs = tensors(given)
             try:
-                with quiet(self.model), recording(self.model, inputs) as record:
-                    run(*given[0], **given[1])
+                with (
+                    self._twin(run, arguments, cut) as (model, once, given),
+                    recording(model, tensors(given)) as record,
+                ):
+                    once()
             except Exception:
                 if is_short:
                     continue
                 raise
-            plan = learn(record, self.model, self._layers)
-            del record
+            plan = learn(record, model, self._layers)
+            del record, model, once, given
             known = _Known(plan, axis, is_short)
             if is_short:
                 self._note(f"only the first {cut.length} positions of each row are looked at")
@@ -110,14 +150,14 @@ class Observer:
 
     def _axis(self, run: Callable[..., Any], arguments: Any) -> int | None:
         """Along which axis the rows of the batch lie."""
-        whole = self._plain(run, Cut(None)(arguments))
+        whole = self._plain(run, arguments, Cut(None))
         ran: list[int] = []
         for axis in (0, 1):
             cut = cut_along(arguments, axis, is_short=False)
             if cut.axis is None:
                 continue
             try:
-                part = self._plain(run, cut(arguments))
+                part = self._plain(run, arguments, cut)
             except Exception:
                 continue
             ran.append(axis)
@@ -125,10 +165,9 @@ class Observer:
                 return axis
         return ran[0] if ran else None  # a loss alone, or noise: the first axis that can be cut
 
-    def _plain(self, run: Callable[..., Any], given: Any) -> Any:
-        with quiet(self.model):
-            made = run(*given[0], **given[1])
-            return mapped_results(made)
+    def _plain(self, run: Callable[..., Any], arguments: Any, smaller: Callable[[Any], Any]) -> Any:
+        with self._twin(run, arguments, smaller) as (_, once, _):
+            return mapped_results(once())
 
     def _find_heads(self, run: Callable[..., Any], arguments: Any, known: _Known, cut: Cut) -> None:
         passes: list[dict[Tap, Tensor]] = []
@@ -136,7 +175,7 @@ class Observer:
             held: dict[Tap, Tensor] = {}
             calls = {site.weights: _held_by(held, site.weights) for site in known.plan.sites}
             try:
-                lost = self._tapped(run, cut(arguments, is_again=is_again), known.plan, calls)
+                lost = self._tapped(run, arguments, partial(cut, is_again=is_again), known.plan, calls)
             except Exception:
                 return
             if lost:

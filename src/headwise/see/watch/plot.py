@@ -79,7 +79,7 @@ def _lines(
             pen = "L"
         parts.append(f'<path class="line c{number}" d="{"".join(pieces)}"/>')
     height = bottom + 40
-    parts += _axis_names("step", unit, bottom)
+    parts += _axis_names("step (optimizer updates)", unit, bottom)
     for number, label in enumerate(series) if len(series) > 1 else ():
         parts.append(f'<path class="line c{number}" d="M{LEFT} {height}h24"/>')
         parts.append(_word(LEFT + 32, height + 4, visible(label), "start"))
@@ -123,7 +123,7 @@ def _map(
         _word(left + (x + 0.5) * wide, bottom + 14, f"{steps[x]:,}", "start" if x == 0 else "end")
         for x in ends
     ]
-    parts.append(_word(left + len(steps) * wide / 2, bottom + 30, "step", "middle"))
+    parts.append(_word(left + len(steps) * wide / 2, bottom + 30, "step (optimizer updates)", "middle"))
     ends_told = [10**v if is_log else v for v in (low, high)]
     parts.append(
         _word(left, bottom + 48, f"light {ends_told[0]:.3g} to dark {ends_told[1]:.3g}: {unit}", "start")
@@ -174,7 +174,7 @@ class _Across:
         """The first step, the middle, the last."""
         for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
             step = round(self._first + share * (self._last - self._first))
-            yield _word(LEFT + WIDE * share, bottom + 14, f"{step:,}", anchor)
+            yield _word(self(step), bottom + 14, f"{step:,}", anchor)  # where it is: half a step is no step
 
 
 def _axis_names(x_name: str, y_name: str, bottom: int) -> Iterator[str]:

@@ -59,8 +59,12 @@ class Sample:
             for name, each in held["norms"].items()
         }
         held["attentions"] = attentions
-        held["layers"] = {name: LayerSeen(**each) for name, each in held["layers"].items()}
-        held["without"], held["still"] = tuple(held["without"]), tuple(held["still"])
+        held["layers"] = {name: LayerSeen(**_optional(each)) for name, each in held["layers"].items()}
+        held["without"], held["still"] = tuple(map(_text, held["without"])), tuple(map(_text, held["still"]))
+        held |= _optional({name: held[name] for name in ("loss", "rate", "gradient")})
+        held["logged"] = _numbers(held["logged"])
+        if type(held["step"]) is not int:
+            raise TypeError("a step is a whole number")
         return cls(**held)
 
     def scalars(self) -> Iterator[tuple[str, float]]:
@@ -89,6 +93,18 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
     return {name: _number(value) for name, value in values.items()}
 
 
+def _optional(values: Mapping[str, Any]) -> dict[str, float | None]:
+    return {name: None if value is None else _number(value) for name, value in values.items()}
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a name is text")
+    return value
+
+
 def _number(value: Any) -> float:
     """JSON has null in place of NaN. Errors: TypeError for what is no number."""
+    if isinstance(value, str):
+        raise TypeError("a number is no text")
     return float("nan") if value is None else float(value)

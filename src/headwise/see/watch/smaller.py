@@ -7,12 +7,13 @@ apart from one another, so that the first positions of a batch whose first axis 
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 ROWS = 2
 LENGTH = 256  # positions that are looked at: attention of longer rows would take too long
@@ -90,7 +91,7 @@ def mapped(tree: Any, to: Callable[[Tensor], Any]) -> Any:
     """The same structure with other tensors; other objects are copied, since a model may write to them."""
     if isinstance(tree, Tensor):
         return to(tree)
-    if isinstance(tree, PLAIN):
+    if isinstance(tree, (*PLAIN, nn.Module)):
         return tree
     if isinstance(tree, (tuple, list)):
         kind = cast("Callable[..., Any]", type(cast("object", tree)))
@@ -101,12 +102,17 @@ def mapped(tree: Any, to: Callable[[Tensor], Any]) -> Any:
         for name, each in list(copied.items()):
             copied[name] = mapped(each, to)
         return copied
-    if callable(tree):
+    if callable(tree) and not vars_of(tree):
         return tree
     data: Any = getattr(tree, "data", None)
     if isinstance(data, dict):  # a BatchEncoding
         return mapped(data, to)
     return copy.deepcopy(tree)
+
+
+def vars_of(value: Any) -> bool:
+    """Has an object that can be called a state of its own? Classes and functions have none to write to."""
+    return hasattr(value, "__dict__") and not isinstance(value, (type, types.FunctionType, types.MethodType))
 
 
 def tensors(tree: Any) -> list[Tensor]:

@@ -24,6 +24,7 @@ class Steps:
     """Calls `before(optimizer, loss)` and `after(optimizer)` around the steps that change these parameters.
 
     optimizer: the only one that counts, where it is given, or what wraps it. loss: what a closure returned.
+    saw: called for the step of any optimizer that holds some of these parameters.
     """
 
     def __init__(
@@ -32,7 +33,9 @@ class Steps:
         optimizer: Any,
         before: Callable[[Optimizer, Any], None],
         after: Callable[[Optimizer], None],
+        saw: Callable[[Optimizer], None] = lambda _: None,
     ) -> None:
+        self._saw = saw
         self._ids = {id(p) for p in parameters}
         self._given = optimizer
         self._calls = before, after
@@ -62,7 +65,11 @@ class Steps:
         self._handles = []
 
     def _pre(self, optimizer: Optimizer, args: Any, kwargs: dict[str, Any]) -> Any:
-        if not self._counts(optimizer) or self._is_inner():
+        if self._is_inner():
+            return None
+        if self._holds(optimizer):
+            self._saw(optimizer)
+        if not self._counts(optimizer):
             return None
         self._outer = _stepping()
         closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
@@ -101,15 +108,15 @@ class Steps:
         return frame is not None
 
     def _counts(self, optimizer: Optimizer) -> bool:
-        known = self._owned.get(optimizer)
-        if known is None:
-            if self._given is not None:
-                known = optimizer in _within(self._given)
-            else:
-                held = (id(p) for group in optimizer.param_groups for p in group["params"])
-                known = any(number in self._ids for number in held)
-            self._owned[optimizer] = known
-        return known
+        if self._given is not None:
+            return any(optimizer is each for each in _within(self._given))
+        return self._holds(optimizer)
+
+    def _holds(self, optimizer: Optimizer) -> bool:
+        if not self._owned.get(optimizer):  # it may be given weights of the model later
+            held = (id(p) for group in optimizer.param_groups for p in group["params"])
+            self._owned[optimizer] = any(number in self._ids for number in held)
+        return self._owned[optimizer]
 
 
 def _within(optimizer: Any) -> list[Any]:

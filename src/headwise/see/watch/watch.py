@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
+import torch
 from torch import nn
 
 from headwise.errors import ConfigError
@@ -16,14 +18,14 @@ from headwise.see.watch.watcher import Watch
 def watch(
     model: nn.Module,
     optimizer: Any = None,
-    every: int = 50,
+    every: SupportsIndex = 50,
     *,
     report: str | Path | None = None,
     board: Any = None,
     live: bool | None = None,
     budget: float | None = 0.03,
     say: Callable[[str], None] | None = None,
-    step: int = 0,
+    step: SupportsIndex = 0,
     history: Sequence[Sample] = (),
 ) -> Watch:
     """Watch a model train: `with headwise.watch(model, optimizer) as watch:` around the loop.
@@ -44,13 +46,36 @@ def watch(
         raise ConfigError(
             f"model must be a torch.nn.Module: got {type(model).__name__}; watch the module itself"
         )
-    if type(every) is not int or every < 1:
-        raise ConfigError(f"every must be a number of steps, 1 or more: got {every!r}; 50 is usual")
-    if budget is not None and not 0 < budget <= 1:
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise ConfigError(
+            "model must be a module of Python: got one that torch.jit has compiled; "
+            "watch the module that it was made from"
+        )
+    counts = _count("every", every, 1, "50 is usual"), _count("step", step, 0, "0 is usual")
+    if budget is not None and (not isinstance(budget, (int, float)) or not 0 < budget <= 1):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
             f"budget must be a share of the time above 0, at most 1: got {budget}; 0.03 is usual"
         )
+    if report is not None and not isinstance(report, (str, Path)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"report must be a file's name: got {type(report).__name__}; report.html is usual")
+    if say is not None and not callable(say):  # pyright: ignore[reportUnnecessaryComparison]
+        raise ConfigError(f"say must be a function of a line: got {type(say).__name__}; print is one")
+    if optimizer is not None and not hasattr(optimizer, "step"):
+        raise ConfigError(
+            f"optimizer must be an optimizer: got {type(optimizer).__name__}; give one, or none"
+        )
     return Watch(
-        model, optimizer, every, report=report, board=board, live=live, budget=budget, say=say, step=step,
-        history=history,
+        model, optimizer, counts[0], report=report, board=board, live=live, budget=budget, say=say,
+        step=counts[1], history=history,
     )  # fmt: skip
+
+
+def _count(name: str, value: Any, least: int, usual: str) -> int:
+    """A whole number, numpy's too. Errors: ConfigError."""
+    try:
+        number = operator.index(value) if not isinstance(value, bool) else least - 1
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise ConfigError(f"{name} must be a number of steps, {least} or more: got {value!r}; {usual}")
+    return number

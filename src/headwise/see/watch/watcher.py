@@ -9,25 +9,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from headwise.doctor.adapt import unwrap
-from headwise.errors import StorageError
+from headwise.errors import ConfigError, StorageError
 from headwise.files import write_text_atomically
 from headwise.see.watch.board import Board
 from headwise.see.watch.calls import Call, Calls
+from headwise.see.watch.given import check_place, is_sharded, number_of
 from headwise.see.watch.history import write_history
 from headwise.see.watch.judge import Judge, Unusual, told_of
-from headwise.see.watch.layers import Sizes, layers_of
-from headwise.see.watch.measure import Seen
-from headwise.see.watch.nonfinite import Guard, NotFinite, origin
+from headwise.see.watch.leader import Leader
+from headwise.see.watch.nonfinite import NotFinite, origin
 from headwise.see.watch.observe import Observer
 from headwise.see.watch.sample import LayerSeen, Sample
 from headwise.see.watch.steps import Steps, is_skipped, scale_of
+from headwise.see.watch.trained import Trained
 
 MOST_CALLS = 64  # calls of one step that are looked at: a loop over the blocks makes one each
-MOST_SILENT = 40  # steps of other optimizers, after which one of them counts in the place of the first
 REPORT_EVERY = 60.0  # seconds between reports written while training goes on
 
 
@@ -63,24 +62,19 @@ class Watch:
         self._report = Path(report) if report is not None else None
         self._budget = budget
         self._say = say or _to_stderr
-        self._layers = layers_of(self.model)
-        self._sizes = Sizes(self._layers)
-        trained = [p for layer in self._layers for _, p in layer.parameters]
-        self._guard = Guard(trained)
-        self._observer = Observer(self.model, [layer.name for layer in self._layers])
-        self._calls = Calls(model, self.model, self._entered)
-        self._steps = Steps(self.model.parameters(), optimizer, self._before, self._after)
+        self._trained = Trained(self.model)
+        self._observer = Observer(self.model, self._trained.names)
+        self._calls = Calls(model, self.model, self._entered, self._give_up)
+        self._leader = Leader()
+        self._steps = Steps(self.model.parameters(), optimizer, self._before, self._after, self._leader.saw)
         self._judge = Judge()
         for sample in self.history:
             self.findings += self._judge.hear(sample)
         self._board = Board(board)
         self._live = live
         self._panel: Any = None
-        self._leader: Any = None
-        self._silent = 0
-        self._held: set[int] = set()
-        self._others: set[int] = set()
         self._pending: Sample | None = None
+        self._unjudged: tuple[Sample, list[str]] | None = None
         self._observed: set[int] = set()
         self._costs = [0.0, 0.0]  # of measuring without the first time, which learns; of the last
         self._spent_now = 0.0
@@ -89,7 +83,7 @@ class Watch:
         self._ended = 0.0
         self._written = 0.0
         self._is_broken = False
-        if _is_sharded(self.model):
+        if is_sharded(self.model):
             self._is_broken = True
             self._note("the weights lie in parts on several devices: only steps are counted")
         if self._calls.has_compiled:
@@ -111,7 +105,9 @@ class Watch:
     def start(self) -> None:
         """Watch from now on: what entering the context does."""
         if self._started is not None:
-            return
+            raise ConfigError("a watch is entered once at a time: it is on already; make another one")
+        if self._report is not None:
+            check_place(self._report)
         self._started = self._written = time.perf_counter()
         self._steps.start()
         self._calls.start()
@@ -133,39 +129,47 @@ class Watch:
         self._started = None
         self._steps.stop()
         self._calls.stop()
-        if self._panel is not None:
-            self._panel.stop()
-            self._panel = None
-        self._pending = None
+        try:
+            self._hear()
+            if self._panel is not None:
+                self._panel.stop()
+        except Exception as error:
+            self._give_up(error)
+        self._panel = self._pending = None
         if not self.history:
             self._note(
                 "no step of an optimizer that holds the model's weights was seen; call watch.step_taken() "
                 "before each change of the weights"
             )
+        self._noted(self._board.close)
         try:
-            self._board.close()
             if self._report is not None:
                 self.save(self._report)
+            if self.history and not is_failing and all(each.severity == "note" for each in self.findings):
+                place = f"; {self._report}" if self._report is not None else ""
+                self._noted(lambda: self._say(f"nothing unusual in {self.step:,} steps{place}"))
         except StorageError:
             if not is_failing:
                 raise
-
-    # What the loop may tell
 
     def step_taken(self) -> None:
         """For loops without an optimizer of torch's: call it after each backward pass, before the change."""
         self._before(None, None)
         self._after(None)
 
-    def log(self, **values: float | Tensor) -> None:
-        """Numbers of the loop to show beside the others, `loss` among them; read only in measured steps."""
+    def log(self, **values: Any) -> None:
+        """Numbers of the loop to show beside the others, `loss` among them; read only in measured steps.
+
+        Errors: ConfigError for what is no number.
+        """
+        numbers = {name: number_of(name, value) for name, value in values.items()}
         sample = self._pending if self._calls.seen else None  # else the step it is for has not begun
         if sample is None and self.history and self.history[-1].step == self.step:
             sample = self.history[-1]
         if sample is None:
             return
-        for name, value in values.items():
-            number = float(value.detach()) if isinstance(value, Tensor) else float(value)
+        for name, tell in numbers.items():
+            number = tell()
             if name == "loss":
                 sample.loss = number
             else:
@@ -179,8 +183,6 @@ class Watch:
         observed: what is looked at in its place, where `run` is compiled.
         """
         return self._calls.around(run, observed or run)
-
-    # What came of it
 
     @property
     def share(self) -> float:
@@ -203,8 +205,6 @@ class Watch:
     def save_history(self, path: str | Path) -> None:
         """Write every sample as a line of JSON. Errors: StorageError."""
         write_history(Path(path), self.history)
-
-    # One step
 
     def _prepare(self) -> None:
         """Before a step: will it be measured?"""
@@ -235,19 +235,26 @@ class Watch:
         with self._calls.paused():
             seen = self._observer.look(call.run, call.arguments)
         if seen is not None:
-            _add(sample, seen)
+            sample.norms |= seen.norms
+            sample.attentions |= seen.attentions
+            sample.layers |= {path: LayerSeen(size) for path, size in seen.activations.items()}
         self._spend(began)
 
     def _before(self, optimizer: Any, loss: Any) -> None:
-        if not self._leads(optimizer):
+        if not self._leader.leads(optimizer):
             return
         if self._is_broken:
             return
         began = time.perf_counter()
         try:
+            self._hear()
             scale = scale_of(optimizer)
             sample = self._pending
-            is_finite = self.not_finite is not None or self._guard.is_finite(all_of_them=sample is not None)
+            if (sample is not None or not self._trained.is_known) and self._trained.know():
+                self._observer.know(self._trained.names)
+            is_finite = self.not_finite is not None or self._trained.guard.is_finite(
+                all_of_them=sample is not None
+            )
             if not is_finite and not is_skipped(optimizer):
                 self.look_for_nan()
             if sample is not None:
@@ -258,7 +265,7 @@ class Watch:
         self._spend(began)
 
     def _after(self, optimizer: Any) -> None:
-        if not self._leads(optimizer):
+        if optimizer is not None and optimizer is not self._leader.optimizer:
             return
         began = time.perf_counter()
         self.step += 1
@@ -278,45 +285,33 @@ class Watch:
             self._learnt = True
         self._prepare()
 
-    def _leads(self, optimizer: Any) -> bool:
-        """Is it the optimizer whose steps count: the first that was seen, or what has taken its place?"""
-        if optimizer is None:
-            return True
-        self._silent = 0 if optimizer is self._leader else self._silent + 1
-        if self._leader is None or self._silent > MOST_SILENT:
-            self._leader, self._silent = optimizer, 0
-            self._held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        if optimizer is not self._leader:
-            self._others |= {id(p) for group in optimizer.param_groups for p in group["params"]}
-        return optimizer is self._leader
-
     def _measure(self, sample: Sample, optimizer: Any, loss: Any, scale: float) -> None:
         """After the backward pass, before the weights change."""
-        gradients = self._sizes.gradients(scale)
+        gradients = self._trained.sizes.gradients(scale)
         sample.gradient = sum(g * g for g in gradients.values() if g is not None) ** 0.5
         for name, size in gradients.items():
             sample.layers[name] = LayerSeen(sample.layers.get(name, LayerSeen()).activation, size)
-        sample.without = tuple(self._sizes.without())
+        sample.without = tuple(self._trained.sizes.without())
         if isinstance(loss, Tensor) and loss.numel() == 1:
             sample.loss = float(loss.detach())
-        told = next((call.loss for call in self._calls.seen if call.loss is not None), None)
+        told = next((call.loss for call in self._calls.seen if call.is_lost_on), None)
         if sample.loss is None and told is not None:
             sample.loss = float(told)
         if optimizer is not None:
             sample.rate = float(optimizer.param_groups[0].get("lr", 0.0))
-            self._sizes.keep(self._held)
+            self._trained.sizes.keep(self._leader.held())
 
     def _finish(self, sample: Sample) -> None:
         """After the weights have changed."""
-        if self._leader is not None:
-            shares, still, moving = self._sizes.moved(sample.gradient or 0.0)
+        if self._leader.optimizer is not None:
+            shares, still, moving = self._trained.sizes.moved(sample.gradient or 0.0)
             for name, share in shares.items():
                 known = sample.layers.get(name, LayerSeen())
+                share = None if self._leader.searches else share
                 sample.layers[name] = LayerSeen(known.activation, known.gradient, share)
             sample.still = tuple(still) if moving else ()
         self.history.append(sample)
-        found = self._judge.hear(sample, self._missing(sample))
-        self._tell(found)
+        self._unjudged = sample, self._missing(sample)
         if not self._observed:
             self._note(
                 "no call of the model was heard (a loop that calls its methods, or is compiled as a whole): "
@@ -326,7 +321,6 @@ class Watch:
             self._note("no attention was recognised in what the loop calls of the model")
         for note in self._observer.notes:
             self._note(note)
-        self._board.add(sample)
         if self._panel is not None:
             self._panel.show()
         if self._report is not None and time.perf_counter() - self._written > REPORT_EVERY:
@@ -336,11 +330,26 @@ class Watch:
             except StorageError as error:
                 self._note(str(error))
 
+    def _hear(self) -> None:
+        """Judge the last sample, to which the loop may have logged until the step after it."""
+        if self._unjudged is None:
+            return
+        (sample, missing), self._unjudged = self._unjudged, None
+        self._tell(self._judge.hear(sample, missing))
+        self._noted(lambda: self._board.add(sample))
+
+    def _noted(self, what: Callable[[], None]) -> None:
+        """What fails to be written is a note, and nothing more."""
+        try:
+            what()
+        except Exception as error:
+            self._note(f"a board or report could not be written: {type(error).__name__}: {str(error)[:200]}")
+
     def _missing(self, sample: Sample) -> list[str]:
-        if self._leader is None:
+        if not self._leader.is_certain:
             return []
-        held = self._held | self._others
-        every = [(name, p) for layer in self._layers for name, p in layer.parameters]
+        held = self._leader.held(by_all=True)
+        every = [(name, p) for layer in self._trained.layers for name, p in layer.parameters]
         return [name for name, p in every if id(p) not in held and name not in sample.without]
 
     def look_for_nan(self) -> None:
@@ -350,11 +359,16 @@ class Watch:
         """
         if self.not_finite is not None:
             return
+        try:
+            self._look_for_nan()
+        except Exception as error:
+            self._give_up(error)
+
+    def _look_for_nan(self) -> None:
         with self._calls.paused():
-            self.not_finite = origin(self.step + 1, self.model, self._calls.seen)
-        is_half = any(p.dtype in {torch.float16, torch.bfloat16} for p in self.model.parameters())
+            self.not_finite = origin(self.step + 1, self.model, list(self._calls.seen))
         self._calls.is_kept = False
-        self._tell([told_of(self.not_finite, is_half=is_half or torch.is_autocast_enabled())])
+        self._tell([told_of(self.not_finite, is_half=self.not_finite.is_half)])
 
     def _tell(self, found: Sequence[Unusual]) -> None:
         self.findings.extend(found)
@@ -378,22 +392,6 @@ class Watch:
         took = time.perf_counter() - began
         self.seconds += took
         self._spent_now += took
-
-
-def _is_sharded(model: nn.Module) -> bool:
-    """Do weights lie in parts on several devices? A pass of one process alone would wait for the others."""
-    tensor: Any = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
-    wrapper: Any = getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", None)
-    if wrapper is not None and any(isinstance(module, wrapper) for module in model.modules()):
-        return True
-    return tensor is not None and any(isinstance(p, tensor) for p in model.parameters())
-
-
-def _add(sample: Sample, seen: Seen) -> None:
-    sample.norms |= seen.norms
-    sample.attentions |= seen.attentions
-    for path, size in seen.activations.items():
-        sample.layers[path] = LayerSeen(size)
 
 
 def _to_stderr(text: str) -> None:
