@@ -1,4 +1,4 @@
-"""Each kind of operation moves, merges, makes or drops axes as it should; all sizes are equal: none can help."""
+"""Each kind of operation moves, merges, makes or drops axes rightly; all sizes are equal: none can help."""
 
 from __future__ import annotations
 
