@@ -261,3 +261,18 @@ def test_no_file_names_the_place_where_it_was_written() -> None:
         lines = enumerate(text.splitlines(), start=1)
         stray += [f"{name}:{number}: {line.strip()}" for number, line in lines if STRAY.search(line)]
     assert stray == []
+
+
+def test_the_type_checker_stands_in_every_module_but_those_of_recordings() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8").replace("\\\n", "")
+    listed = re.search(r"--jaxtyping-packages=(\S+)", text)
+    assert listed is not None
+    checked = set(listed[1].split(","))
+    left_out = ("headwise.doctor.", "headwise.see.walk.", "headwise.see.watch.")
+    without_shapes = {"headwise.shapes", "headwise.pages", "headwise.recipe_text", "headwise.testing"}
+    for path in PACKAGE.rglob("*.py"):
+        name = ".".join(["headwise", *path.relative_to(PACKAGE).with_suffix("").parts])
+        if path.name.startswith("__") or name.startswith(left_out) or name in without_shapes:
+            continue
+        parts = name.split(".")
+        assert any(".".join(parts[:length]) in checked for length in range(2, len(parts) + 1)), name
