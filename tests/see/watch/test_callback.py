@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import nn
 
@@ -41,3 +43,17 @@ def test_of_many_processes_the_others_do_not_watch() -> None:
     watched.begin(nn.Linear(3, 2), 0, is_first_process=False)
     watched.end()
     assert watched.watch is None
+
+
+def test_that_nothing_was_unusual_is_said_where_there_is_a_report_to_read(tmp_path: Path) -> None:
+    for report, told in (
+        (tmp_path / "r.html", [f"nothing unusual in 2 steps; {tmp_path / 'r.html'}"]),
+        (None, []),
+    ):
+        said: list[str] = []
+        watched = WatchedTraining(every=1, report=report, say=said.append)
+        model = nn.Linear(3, 2)
+        watched.begin(model, 0, is_first_process=True)
+        train(model, 2)
+        watched.end()
+        assert said == told

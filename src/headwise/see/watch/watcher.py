@@ -145,9 +145,9 @@ class Watch:
         try:
             if self._report is not None:
                 self.save(self._report)
-            if self.history and not is_failing and all(each.severity == "note" for each in self.findings):
-                place = f"; {self._report}" if self._report is not None else ""
-                self._noted(lambda: self._say(f"nothing unusual in {self.step:,} steps{place}"))
+                is_clear = all(each.severity == "note" for each in self.findings)
+                if self.history and is_clear and not is_failing:
+                    self._noted(lambda: self._say(f"nothing unusual in {self.step:,} steps; {self._report}"))
         except StorageError:
             if not is_failing:
                 raise
