@@ -9,9 +9,10 @@ processes that trained the run, up to the last line that each one logged.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
+
+from headwise.see.curves import read_metrics
 
 
 def add_up_seconds(lines: list[dict[str, Any]]) -> None:
@@ -56,8 +57,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--every", type=int, default=5, help="print every Nth validation, and the last")
     options = parser.parse_args()
-    text = (options.run / "metrics.jsonl").read_text(encoding="utf-8")
-    lines = [json.loads(line) for line in text.splitlines()]
+    lines = read_metrics(options.run)
     add_up_seconds(lines)
     header = [
         "step",

@@ -141,7 +141,7 @@ def name_ticks(axes: Axes, which: Literal["x", "y"], names: Sequence[str], fonts
     axis = axes.xaxis if which == "x" else axes.yaxis
     step = -(-len(names) // 64)
     shown = [(place, *fonts.fit(names[place])) for place in range(0, len(names), step)]
-    axis.set_ticks([place for place, _, _ in shown], [_short(text) for _, text, _ in shown])
+    axis.set_ticks([place for place, _, _ in shown], [shortened(text) for _, text, _ in shown])
     size = 9 if len(shown) <= 24 else 7
     for tick, (_, _, file) in zip(axis.get_ticklabels(), shown, strict=True):
         tick.set_fontproperties(FontProperties(fname=str(file), size=size))
@@ -158,5 +158,6 @@ def whole_numbers(axis: Axis) -> None:
     axis.set_major_locator(MaxNLocator("auto", integer=True))
 
 
-def _short(text: str, most: int = 24) -> str:
+def shortened(text: str, most: int = 24) -> str:
+    """The text, its end cut off with an ellipsis where it is longer than `most` characters."""
     return text if len(text) <= most else text[: most - 1] + "\u2026"

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headwise.data.tokenizer import SPACE_MARK
 from headwise.errors import ConfigError
-from headwise.see.drawing import AMOUNT, HATCH, INK, MASKED, SOFT, Drawing, look
+from headwise.see.drawing import AMOUNT, HATCH, INK, MASKED, SOFT, Drawing, look, shortened
 from headwise.see.fonts import LabelFonts, require_matplotlib
 from headwise.see.heads import Head, head_facts
 from headwise.see.heads_told import percent, titles
@@ -57,7 +57,7 @@ def draw_attention(stacks: Sequence[Stack], title: str) -> Drawing:
     _check(stacks)
     names = titles(stacks)
     stacks = [_with_short_names(stack) for stack in stacks]
-    title = _short(title, _LONGEST_TITLE)
+    title = shortened(title, _LONGEST_TITLE)
     fonts = LabelFonts([*(name for stack in stacks for name in (*stack.queries, *stack.keys)), title])
     plans = [
         _Plan(stack, fonts, heading=name if len(stacks) > 1 else "")
@@ -235,13 +235,9 @@ def _name_ticks(axes: Axes, pieces: Sequence[str], side: str, fonts: LabelFonts,
 
 def _with_short_names(stack: Stack) -> Stack:
     def short(names: Sequence[str]) -> tuple[str, ...]:
-        return tuple(_short(name, _LONGEST_NAME) for name in names)
+        return tuple(shortened(name, _LONGEST_NAME) for name in names)
 
     return replace(stack, queries=short(stack.queries), keys=short(stack.keys))
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "\u2026"
 
 
 def _label(piece: str) -> str:
